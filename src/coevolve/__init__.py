@@ -1,0 +1,1 @@
+"""CoEvolve: agent-data mutual evolution (arXiv 2604.15840)."""

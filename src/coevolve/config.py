@@ -1,0 +1,251 @@
+"""The typed configuration of a run: YAML in, one frozen, fully resolved object out.
+
+Every key has a default, a type and a sentence of help; an unknown one is refused with the nearest
+valid name. Rooms receive their own section, never the whole.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coevolve.errors import ConfigError
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EnvironmentConfig(Section):
+    name: str = Field("bfcl", description="Registered name, or 'module:Class' of your own environment.")
+    classes: Literal["all"] | tuple[str, ...] = Field(
+        "all", description="Tool classes of the environment to use; 'all' or a list of names."
+    )
+    workers: int = Field(2, ge=0, description="Worker processes for sessions; 0 runs them in this process.")
+    call_seconds: float = Field(
+        5.0, gt=0, description="Deadline of one tool call; an overrun kills its worker."
+    )
+
+
+class RolloutConfig(Section):
+    format: Literal["auto", "hermes", "llama", "python"] = Field(
+        "auto", description="Tool-call format; 'auto' reads it off the model's chat template."
+    )
+    steps_per_turn: int = Field(
+        21, ge=1, description="Messages of the agent in one user turn before the task stops."
+    )
+    calls_per_step: int = Field(16, ge=1, description="Calls executed of one message; the rest are errors.")
+    tokens_per_step: int = Field(512, ge=1, description="Tokens the policy may generate in one message.")
+    context_tokens: int = Field(8192, ge=16, description="Prompt and completion together, in tokens.")
+    observation_tokens: int = Field(512, ge=1, description="Longer observations are cut in the middle.")
+    temperature: float = Field(1.0, gt=0, description="Sampling temperature of training rollouts.")
+
+
+class TrainConfig(Section):
+    engine: Literal["trl"] = Field("trl", description="Training engine.")
+    tasks_per_step: int = Field(8, ge=1, description="Tasks drawn per step, over all processes.")
+    group_size: int = Field(8, ge=2, description="K, rollouts per task (Eq. 1).")
+    learning_rate: float = Field(1e-4, gt=0, description="AdamW learning rate.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="Learning-rate schedule."
+    )
+    epsilon: float = Field(0.2, gt=0, lt=1, description="Clipping range of the importance ratio (Eq. 1).")
+    beta: float = Field(0.01, ge=0, description="Weight of the KL term against the fixed reference (Eq. 1).")
+    normalise: Literal["group", "batch"] = Field(
+        "group", description="Token mean per group, as in Eq. 1, or over the whole batch, as in DAPO."
+    )
+    demonstrate: float = Field(
+        0.0,
+        ge=0,
+        description="Weight of a supervised term on the verified solution where all K rollouts "
+        "failed; 0 is off, as in the paper.",
+    )
+    micro_batch: int = Field(
+        0, ge=0, description="Rollouts per forward pass; 0 takes the whole step at once."
+    )
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping.")
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="Number format of training.")
+    threads: int = Field(0, ge=0, description="Torch threads per process; 0 takes the machine's cores.")
+    vllm: Literal["off", "colocate", "server"] = Field("off", description="Generation by vLLM (needs a GPU).")
+    extra: dict[str, Any] = Field(
+        default_factory=dict, description="Further keys of TRL's GRPOConfig, passed as they are."
+    )
+
+
+class LoraConfig(Section):
+    rank: int = Field(16, ge=1, description="Rank of the adapter.")
+    alpha: int = Field(32, ge=1, description="Scale of the adapter.")
+    targets: str | tuple[str, ...] = Field("all-linear", description="Modules that get an adapter.")
+
+
+class ForgettingConfig(Section):
+    window: int = Field(5, ge=1, description="W: scores remembered per task.")
+
+
+class BoundaryConfig(Section):
+    pass
+
+
+class RareConfig(Section):
+    theta: float = Field(5.0, gt=0, le=100, description="A pattern rarer than this many percent is rare.")
+    window: int = Field(20, ge=1, description="Steps over which patterns are counted.")
+
+
+class SignalsConfig(Section):
+    forgetting: ForgettingConfig | None = Field(default_factory=ForgettingConfig, description="null is off.")
+    boundary: BoundaryConfig | None = Field(default_factory=BoundaryConfig, description="null is off.")
+    rare: RareConfig | None = Field(default_factory=RareConfig, description="null is off.")
+
+
+class ExploreConfig(Section):
+    kind: Literal["scripted"] = Field("scripted", description="Who explores.")
+    calls: int = Field(12, ge=1, description="Calls of one exploration.")
+    turns: int = Field(1, ge=1, le=4, description="User turns of a synthesised task, at most.")
+    calls_per_task: int = Field(4, ge=1, description="Calls of a synthesised task's solution, at most.")
+
+
+class VerifyConfig(Section):
+    rule: Literal["replay", "paper"] = Field(
+        "replay", description="Strict replay, or the paper's rule (success or a positive reward)."
+    )
+
+
+class EvolveConfig(Section):
+    every: int = Field(10, ge=0, description="Steps between evolutions; 0 never evolves.")
+    tasks: int = Field(20, ge=0, description="Tasks to admit at each evolution, at most.")
+    guided: bool = Field(True, description="Explore from signals; false explores at random (Table 3).")
+    attempts: int = Field(10, ge=1, description="Explorations per wanted task before an evolution gives up.")
+
+
+class PoolConfig(Section):
+    initial: int = Field(100, ge=1, description="Verified tasks in D_0.")
+    sampler: Literal["uniform", "retire"] = Field(
+        "uniform", description="Uniform, as the paper has it, or mastered tasks rest until a signal fires."
+    )
+    retire_after: int = Field(5, ge=1, description="Groups in a row, all solved, after which a task rests.")
+
+
+class EvaluateConfig(Section):
+    every: int = Field(0, ge=0, description="Steps between evaluations on the dev split; 0 never in between.")
+    episodes: int = Field(256, ge=0, description="Unguided tasks of the second held-out test.")
+    split: Literal["dev", "test"] = Field("test", description="Which ids the held-out tests are made of.")
+    batch: int = Field(64, ge=1, description="Episodes side by side.")
+
+
+class CheckpointConfig(Section):
+    every: int = Field(10, ge=1, description="Steps between checkpoints.")
+    keep: int = Field(2, ge=1, description="Complete checkpoints kept.")
+
+
+class Config(Section):
+    """One run."""
+
+    environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
+    model: str = Field("tiny", description="'tiny', a Hugging Face id, or a path.")
+    adapter: Literal["none", "lora"] = Field("none", description="Train all weights, or a LoRA adapter.")
+    lora: LoraConfig = Field(default_factory=LoraConfig)
+    steps: int = Field(60, ge=1, description="GRPO steps.")
+    seed: int = Field(0, ge=0, description="Seeds every random generator of the run.")
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    signals: SignalsConfig = Field(default_factory=SignalsConfig)
+    explore: ExploreConfig = Field(default_factory=ExploreConfig)
+    verify: VerifyConfig = Field(default_factory=VerifyConfig)
+    evolve: EvolveConfig = Field(default_factory=EvolveConfig)
+    pool: PoolConfig = Field(default_factory=PoolConfig)
+    evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML file, apply ``a.b=value`` overrides, and validate.
+
+    Raises:
+        ConfigError: naming the file and the key, with the nearest valid key.
+    """
+    try:
+        data = yaml.safe_load(path.read_text()) or {}
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold keys and values, not a {type(data).__name__}")
+    for text in overrides:
+        _override(data, text)
+    return parse_config(data, str(path))
+
+
+def parse_config(data: dict[str, Any], source: str) -> Config:
+    """Validate plain data; ``source`` names it in errors."""
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: " + "; ".join(_explain(e) for e in error.errors())) from None
+
+
+def _override(data: dict[str, Any], text: str) -> None:
+    key, equals, raw = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set {text!r} must read key=value, e.g. train.beta=0.02")
+    try:
+        value = yaml.safe_load(raw)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {key}: {raw!r} is not a valid YAML value") from None
+    *parents, last = key.split(".")
+    at: dict[str, Any] = data
+    for name in parents:
+        child = at.setdefault(name, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"--set {key}: {name!r} holds a value, it has no key {last!r}")
+        at = child
+    at[last] = value
+
+
+def _explain(error: Any) -> str:
+    location = [str(part) for part in error["loc"]]
+    key = ".".join(location)
+    if error["type"] == "extra_forbidden":
+        known = _known(location[:-1])
+        near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+        elsewhere = [k for k in _all_keys(Config) if k.split(".")[-1] == location[-1]]
+        hint = ".".join([*location[:-1], near[0]]) if near else (elsewhere or [""])[0]
+        return f"unknown key {key!r}" + (
+            f", did you mean {hint!r}?" if hint else f"; known here: {', '.join(known)}"
+        )
+    given = error.get("input")
+    return f"{key!r}: {error['msg'][0].lower()}{error['msg'][1:]} (given: {given!r})"
+
+
+def _section(annotation: Any) -> type[Section] | None:
+    for kind in (annotation, *getattr(annotation, "__args__", ())):
+        if isinstance(kind, type) and issubclass(kind, Section):
+            return kind
+    return None
+
+
+def _known(path: Sequence[str]) -> list[str]:
+    section: type[Section] = Config
+    for name in path:
+        inner = _section(section.model_fields[name].annotation) if name in section.model_fields else None
+        if inner is None:
+            break
+        section = inner
+    return list(section.model_fields)
+
+
+def _all_keys(section: type[Section], prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for name, field in section.model_fields.items():
+        keys.append(prefix + name)
+        inner = _section(field.annotation)
+        if inner is not None:
+            keys += _all_keys(inner, f"{prefix}{name}.")
+    return keys

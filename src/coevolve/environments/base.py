@@ -1,0 +1,104 @@
+"""The contract between the loop and any executable environment.
+
+An :class:`Environment` is stateless: it hands out worlds, tasks and tools, opens sessions and
+grades them. A :class:`Session` is one fresh world, used once by one rollout, one exploration or
+one replay (invariant 5).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from coevolve.types import Grade, Json, Observation, Split, Task, ToolCall, ToolSpec, World, fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """What happened in one user turn: the calls, their answers, the state they left."""
+
+    calls: tuple[ToolCall, ...]
+    observations: tuple[Observation, ...]
+    state: Json
+
+
+class Session(ABC):
+    """One live world. Not thread-safe; single use.
+
+    :meth:`call` never raises for what the agent did wrong: an unknown tool, bad arguments or a
+    failing call is an :class:`Observation` with ``error`` set. It raises
+    :class:`~coevolve.errors.InfrastructureError` if the world itself is lost.
+    """
+
+    @abstractmethod
+    def call(self, call: ToolCall) -> Observation:
+        """Run one call in the world."""
+
+    @abstractmethod
+    def end_turn(self) -> None:
+        """The agent has finished answering one user turn; the turn's record is closed."""
+
+    @abstractmethod
+    def state(self) -> Json:
+        """The whole state, canonical and comparable. Terminates on cyclic worlds (a marker).
+
+        Raises :class:`~coevolve.errors.BrokenWorldError` where the state cannot be compared.
+        """
+
+    def fingerprint(self) -> str:
+        """Short content address of :meth:`state`; equal states, equal fingerprints."""
+        return fingerprint(self.state())
+
+    @abstractmethod
+    def record(self) -> tuple[TurnRecord, ...]:
+        """The finished turns so far, which is all that grading may look at."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the world; idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Environment(ABC):
+    """One benchmark or one user's environment; stateless and cheap to construct in a worker."""
+
+    name: str
+    version: str
+    """Recorded with every task and every score."""
+
+    @abstractmethod
+    def worlds(self, split: Split) -> Sequence[World]:
+        """Initial states to explore or act in."""
+
+    @abstractmethod
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The benchmark's own tasks; may be empty."""
+
+    @abstractmethod
+    def offered(self, world: World) -> Sequence[ToolSpec]:
+        """Every tool that the world has, to explore it with."""
+
+    def tools(self, task: Task, turn: int) -> Sequence[ToolSpec]:
+        """The tools that the agent may use in this turn of this task."""
+        return self.offered(task.world)
+
+    @abstractmethod
+    def open(self, world: World) -> Session:
+        """Always a fresh world, its prefix already replayed.
+
+        Raises :class:`~coevolve.errors.InfrastructureError` if the prefix no longer replays.
+        """
+
+    @abstractmethod
+    def grade(self, task: Task, session: Session) -> Grade:
+        """Judge the session's finished turns against the task's reference solution."""
