@@ -1,0 +1,43 @@
+"""What any explorer offers: act in a train world, and hand back exactly what was executed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from coevolve.types import Signal, Triplet, World
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """One exploration run: the triplets of one session, in order (section 3.2)."""
+
+    world: World
+    """Where it began; its prefix is already replayed."""
+    triplets: tuple[Triplet, ...]
+    explorer: str
+    signal: Signal | None = None
+    lead: tuple[str, ...] = ()
+    """Tool names that it set out to use."""
+
+
+class Explorer(Protocol):
+    """Scripted, an LLM, or the policy itself."""
+
+    name: str
+
+    def explore(
+        self, world: World, rng: random.Random, signal: Signal | None = None, lead: tuple[str, ...] = ()
+    ) -> Exploration:
+        """Explore from ``world``; guided by ``signal``, or by nothing where it is None.
+
+        Raises:
+            InfrastructureError: the world or the endpoint broke; the caller counts and goes on.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it has learned so far, as JSON data, for the checkpoint."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`."""
