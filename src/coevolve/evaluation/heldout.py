@@ -1,0 +1,94 @@
+"""The two held-out tests of a run, sealed: made from dev or test ids, never seen by an explorer's memory
+or the pool.
+
+*Benchmark-shaped*: every user turn of the official tasks, its world replayed through the earlier
+turns, its reference calls as the solution, worded by our own abstraction so that a tiny policy can
+read it. *Unguided*: what unguided exploration finds in the same worlds. Only the first can tell whether
+growing the data helps: fresh unguided tasks are training data from the second's own distribution.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coevolve.environments.base import Environment
+from coevolve.synthesize.wording import instruction
+from coevolve.types import Observation, Origin, Split, Task, ToolCall, World, dump, fingerprint, load
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A sealed list of tasks."""
+
+    name: str
+    split: Split
+    tasks: tuple[Task, ...]
+    refused: int
+    """Turns that make no test: no reference call, or a reference that fails on replay."""
+
+    @property
+    def seal(self) -> str:
+        """Hash of every task's content; printed, and compared when a run goes on."""
+        return fingerprint([task.id for task in self.tasks])
+
+
+def benchmark_turns(environment: Environment, split: Split, seed: int = 0) -> HeldOut:
+    """One task per user turn of the benchmark's own tasks of ``split``."""
+    made: list[Task] = []
+    refused = 0
+    for official in environment.tasks(split):
+        if official.extra.get("category", "base") != "base":
+            continue  # the other categories repeat the same worlds and calls
+        prefix: tuple[ToolCall, ...] = official.world.prefix
+        tools = {tool.name: tool for tool in environment.offered(official.world)}
+        for number, calls in enumerate(official.solution):
+            world = World(
+                official.world.environment, official.world.id, split, official.world.start, prefix
+            )
+            prefix += calls
+            observations = _replay(environment, world, calls)
+            if not calls or observations is None:
+                refused += 1
+                continue
+            rng = random.Random(f"{seed}/heldout/{official.name}/{number}")
+            made.append(
+                Task(
+                    environment=environment.name,
+                    version=environment.version,
+                    world=world,
+                    turns=(instruction(calls, tools, observations, rng),),
+                    solution=(calls,),
+                    origin=Origin("official"),
+                    name=f"{official.name}#{number}",
+                )
+            )
+    return HeldOut("benchmark", split, tuple(made), refused)
+
+
+def _replay(
+    environment: Environment, world: World, calls: Sequence[ToolCall]
+) -> list[Observation] | None:
+    with environment.open(world) as session:
+        observations = [session.call(call) for call in calls]
+    return None if any(o.error for o in observations) else observations
+
+
+def save(heldout: HeldOut, path: Path) -> None:
+    """One JSON line per task, after a line that names the list."""
+    head = {"name": heldout.name, "split": heldout.split, "refused": heldout.refused}
+    lines = [json.dumps(head), *(json.dumps(dump(task)) for task in heldout.tasks)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def read(path: Path) -> HeldOut:
+    """The inverse of :func:`save`."""
+    head, *lines = path.read_text().splitlines()
+    about = json.loads(head)
+    return HeldOut(
+        about["name"], about["split"], tuple(load(Task, json.loads(line)) for line in lines), about["refused"]
+    )

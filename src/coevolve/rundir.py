@@ -1,0 +1,130 @@
+"""A run's directory: who may write in it, which configuration it belongs to, which stages are done."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from coevolve.config import Config, parse_config
+from coevolve.errors import RunError
+
+# Keys that may differ when a run goes on: they shape neither pool nor weights.
+_FREE = ("environment.workers", "environment.call_seconds", "checkpoint.keep", "train.threads")
+
+
+class RunDirectory:
+    """``runs/<name>/``: config.yaml, pool.db, metrics.jsonl, checkpoints/, heldout/, summary.json."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.pool = path / "pool.db"
+        self.metrics = path / "metrics.jsonl"
+        self.checkpoints = path / "checkpoints"
+        self.heldout = path / "heldout"
+        self.model = path / "model"
+        self.summary = path / "summary.json"
+        self._stages = path / "stages.json"
+        self._lock: IO[str] | None = None
+
+    @classmethod
+    def existing(cls, path: Path) -> RunDirectory:
+        """A run to read from.
+
+        Raises:
+            RunError: there is no run in this directory.
+        """
+        run = cls(path)
+        if not run.pool.exists():
+            raise RunError(f"{path} is not a run directory (it has no pool.db); 'coevolve run' makes one")
+        return run
+
+    def claim(self, config: Config) -> None:
+        """Take the directory for this process, and bind it to ``config``.
+
+        Raises:
+            RunError: another process has it, or it belongs to another configuration.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / "lock").open("a+")
+        except OSError as error:
+            raise RunError(f"cannot write in {self.path}: {error.strerror}; choose another --out") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.seek(0)
+            owner = self._lock.read().strip() or "unknown"
+            raise RunError(
+                f"{self.path} is in use by another run (process {owner}); wait for it or choose another --out"
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(str(os.getpid()))
+        self._lock.flush()
+        self._bind(config)
+
+    def release(self) -> None:
+        """Give the directory back; the operating system does so too when the process dies."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _bind(self, config: Config) -> None:
+        path = self.path / "config.yaml"
+        if not path.exists():
+            write_atomic(path, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+            return
+        before = self.config().model_dump(mode="json")
+        now = config.model_dump(mode="json")
+        changed = [key for key in sorted(_differences(before, now)) if key not in _FREE]
+        if changed:
+            said = "; ".join(f"{key}: {_at(before, key)!r} there, {_at(now, key)!r} here" for key in changed[:5])
+            raise RunError(
+                f"{self.path} was made with another configuration ({said}); "
+                "use the same configuration to go on, or another --out"
+            )
+
+    def config(self) -> Config:
+        """The resolved configuration that the run was made with."""
+        path = self.path / "config.yaml"
+        return parse_config(yaml.safe_load(path.read_text()), str(path))
+
+    def stages(self) -> dict[str, Any]:
+        """Results of the stages that are done, by name."""
+        if not self._stages.exists():
+            return {}
+        found: dict[str, Any] = json.loads(self._stages.read_text())
+        return found
+
+    def finish_stage(self, name: str, result: Any) -> None:
+        """Note that a stage is done, with what it found."""
+        write_atomic(self._stages, json.dumps({**self.stages(), name: result}, indent=2) + "\n")
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """All of ``text`` or the old file, never half of it, whatever happens."""
+    scratch = path.with_name(path.name + ".part")
+    with scratch.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)
+
+
+def _differences(a: Any, b: Any, prefix: str = "") -> list[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        found: list[str] = []
+        for key in {**a, **b}:
+            found += _differences(a.get(key), b.get(key), f"{prefix}{key}.")
+        return found
+    return [] if a == b else [prefix.rstrip(".")]
+
+
+def _at(data: Any, key: str) -> Any:
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
