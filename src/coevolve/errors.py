@@ -30,3 +30,7 @@ class RunError(CoEvolveError):
 
 class BrokenWorldError(CoEvolveError):
     """The agent drove a world into a state that cannot be compared; the rollout has failed."""
+
+
+class HeldOutError(CoEvolveError):
+    """A world or task of the dev or test split where only train may go (invariant 4)."""
