@@ -164,12 +164,19 @@ class Config(Section):
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a YAML file, apply ``a.b=value`` overrides, and validate.
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML file (None: the defaults), apply ``a.b=value`` overrides, and validate.
 
     Raises:
         ConfigError: naming the file and the key, with the nearest valid key.
     """
+    data = _read(path) if path is not None else {}
+    for text in overrides:
+        _override(data, text)
+    return parse_config(data, str(path or "--set"))
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         data = yaml.safe_load(path.read_text()) or {}
     except OSError as error:
@@ -178,9 +185,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path} must hold keys and values, not a {type(data).__name__}")
-    for text in overrides:
-        _override(data, text)
-    return parse_config(data, str(path))
+    return data
 
 
 def parse_config(data: dict[str, Any], source: str) -> Config:

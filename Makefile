@@ -1,0 +1,43 @@
+# make demo: see a small agent get better. make test: run the tests. Both set everything up first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT ?= runs/demo
+SEED ?= 0
+
+.PHONY: setup demo test test-slow check bench tiny-policy clean
+
+setup: $(VENV)/.installed
+
+# One stamp: the environment is made again only when what it is made of changed.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "CoEvolve needs Python 3.11 or later; say which with PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
+	$(BIN)/coevolve env add bfcl
+	@touch $@
+
+demo: setup
+	$(BIN)/coevolve run recipes/demo.yaml --out $(OUT) --set seed=$(SEED)
+
+# Two processes, one thread each: more threads than cores is far slower, not faster.
+test: setup check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	@for script in benchmarks/*.py; do echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
+
+tiny-policy: setup
+	$(BIN)/python -m coevolve.models.build_tiny
+
+clean:
+	rm -rf $(VENV) build dist

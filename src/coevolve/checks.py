@@ -1,0 +1,128 @@
+"""What can be known before anything runs: ``coevolve doctor`` and ``coevolve run RECIPE --check``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from coevolve.config import Config
+from coevolve.errors import ConfigError
+
+TESTED_TRL = "1.16.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact about this machine."""
+
+    what: str
+    ok: bool
+    detail: str
+    needed: bool = False
+    """Nothing runs without it."""
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _package(package: str, purpose: str, extra: str) -> Finding:
+    version = _version(package)
+    detail = f"{version}" if version else f"needed for {purpose}; pip install 'coevolve[{extra}]'"
+    return Finding(package, version is not None, detail)
+
+
+def examine() -> list[Finding]:
+    """Python, packages, environments, memory, cores and accelerators of this machine."""
+    from coevolve.environments.registry import known
+
+    major, minor = sys.version_info[:2]
+    found = [
+        Finding("python", (major, minor) >= (3, 11), platform.python_version(), needed=True),
+        Finding("cores", True, f"{os.cpu_count()}"),
+        Finding("memory", True, f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"),
+        _package("torch", "training", "train"),
+        _package("transformers", "training", "train"),
+        _package("trl", "training", "train"),
+        _package("peft", "LoRA adapters", "train"),
+        _package("vllm", "generation on GPUs", "vllm"),
+    ]
+    trl = _version("trl")
+    if trl not in (None, TESTED_TRL):
+        found.append(
+            Finding("trl version", False, f"{trl} is installed, training/trl.py was written for {TESTED_TRL}")
+        )
+    for name, state in known().items():
+        found.append(Finding(f"environment {name}", state.startswith("ready"), state))
+    found.append(_accelerator())
+    return found
+
+
+def _accelerator() -> Finding:
+    if _version("torch") is None:
+        return Finding("GPU", False, "unknown without torch")
+    import torch
+
+    if not torch.cuda.is_available():
+        return Finding("GPU", False, "none; the tiny policy trains on the CPU, larger models need one")
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return Finding("GPU", True, ", ".join(names))
+
+
+def check_recipe(config: Config, processes: int = 1) -> list[str]:
+    """Validate a configuration as far as possible without weights or a GPU.
+
+    Returns one line per thing checked or left unchecked.
+
+    Raises:
+        ConfigError: something in it cannot work.
+    """
+    from coevolve.environments.registry import make
+    from coevolve.signals import build
+
+    lines: list[str] = []
+    environment = make(config.environment)
+    worlds = {split: len(environment.worlds(split)) for split in ("train", "dev", "test")}
+    if not worlds["train"]:
+        raise ConfigError(f"environment {config.environment.name!r} has no train worlds to explore")
+    lines.append(f"environment {environment.name} ({environment.version}): worlds {worlds}")
+    lines.append(f"signals: {', '.join(s.kind for s in build(config.signals)) or 'none'}")
+    rollouts = config.train.tasks_per_step * config.train.group_size
+    if config.train.micro_batch and rollouts % config.train.micro_batch:
+        raise ConfigError(
+            f"train.micro_batch = {config.train.micro_batch} does not divide the {rollouts} rollouts of a step "
+            f"(tasks_per_step {config.train.tasks_per_step} x group_size {config.train.group_size})"
+        )
+    lines.append(f"a step: {config.train.tasks_per_step} tasks x {config.train.group_size} = {rollouts} rollouts")
+    lines.append(_check_model(config))
+    lines += _check_training(config)
+    return lines
+
+
+def _check_model(config: Config) -> str:
+    from coevolve.models.loading import load_tokenizer
+    from coevolve.rollout.chat import Chat
+
+    if config.model != "tiny" and not Path(config.model).expanduser().is_dir():
+        return f"model {config.model}: not checked (its files are not on this disk)"
+    Chat(load_tokenizer(config.model), config.rollout)
+    return f"model {config.model}: chat template and tool format agree"
+
+
+def _check_training(config: Config) -> list[str]:
+    if _version("trl") is None:
+        return ["training: not checked (pip install 'coevolve[train]')"]
+    from coevolve.training.trl import arguments
+
+    arguments(config, Path("unused"))
+    lines = [f"TRL {_version('trl')}: accepts the settings"]
+    if config.train.vllm != "off" and _version("vllm") is None:
+        lines.append("vLLM: not installed here; needed where this runs (pip install 'coevolve[vllm]')")
+    return lines

@@ -1,0 +1,165 @@
+"""The command line. Errors that a user can act on are one sentence and exit code 2; a traceback is a bug."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from coevolve.config import load_config
+from coevolve.errors import CoEvolveError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train a tool-using agent, and grow its training set where the agent is weak.",
+)
+environments = typer.Typer(no_args_is_help=True, help="Environments: list them, fetch what one needs.")
+app.add_typer(environments, name="env")
+
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a key of the configuration: key.sub=value.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(help="A YAML file; recipes/ has some.")],
+    out: Annotated[Path | None, typer.Option(help="Run directory; the same one goes on where it stopped.")] = None,
+    overrides: Overrides = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Validate all that can be known without weights or a GPU, and stop.")
+    ] = False,
+) -> None:
+    """Train: rollouts, signals, exploration, verification, and round again."""
+    resolved = load_config(config, overrides or ())
+    if check:
+        from coevolve.checks import check_recipe
+
+        for line in check_recipe(resolved):
+            typer.echo(line)
+        typer.echo(f"{config}: ready")
+        return
+    from coevolve.run import execute
+
+    execute(resolved, out or Path("runs") / config.stem, Console())
+
+
+@app.command()
+def explore(
+    config: Annotated[Path | None, typer.Argument(help="A YAML file; default settings without one.")] = None,
+    n: Annotated[int, typer.Option("--tasks", "-n", min=1, help="Verified tasks to make.")] = 20,
+    out: Annotated[Path | None, typer.Option(help="Write the tasks here, a JSON object a line.")] = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Synthesis alone: explore train worlds without guidance, verify, and show what was admitted."""
+    from coevolve.run import explore_only
+
+    resolved = load_config(config, overrides or ())
+    rows, refused = explore_only(resolved, n)
+    if out is not None:
+        out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if as_json:
+        typer.echo(json.dumps({"tasks": rows, "refused": refused}, indent=2))
+        return
+    _print_tasks(rows)
+    typer.echo("refused: " + (", ".join(f"{k} {v}" for k, v in sorted(refused.items())) or "none"))
+
+
+@app.command()
+def tasks(run_dir: Annotated[Path, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:
+    """The pool of a run: every task with its lineage and verdict."""
+    from coevolve.pool import Pool
+    from coevolve.pool.listing import task_rows
+    from coevolve.rundir import RunDirectory
+
+    with Pool.read_only(RunDirectory.existing(run_dir).pool) as pool:
+        rows = task_rows(pool)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        _print_tasks(rows)
+
+
+@app.command()
+def signals(run_dir: Annotated[Path, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:
+    """The weaknesses that a run found, with the evidence."""
+    from coevolve.pool import Pool
+    from coevolve.pool.listing import signal_rows
+    from coevolve.rundir import RunDirectory
+
+    with Pool.read_only(RunDirectory.existing(run_dir).pool) as pool:
+        rows = signal_rows(pool)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("step", "kind", "pattern", "scores", "task")
+    for row in rows:
+        scores = " ".join(f"{score:.2g}" for score in row["scores"])
+        table.add_row(str(row["step"]), row["kind"], " → ".join(row["pattern"]), scores, " / ".join(row["turns"]))
+    Console().print(table)
+
+
+def _print_tasks(rows: list[dict[str, Any]]) -> None:
+    table = Table("id", "origin", "step", "task", "solution")
+    for row in rows:
+        table.add_row(
+            row["id"][:8],
+            row["origin"]["kind"],
+            str(row["origin"]["step"]),
+            "\n".join(row["turns"]),
+            "\n".join(call for turn in row["solution"] for call in turn),
+        )
+    Console().print(table)
+    typer.echo(f"{len(rows)} tasks")
+
+
+@environments.command("list")
+def list_environments() -> None:
+    """The environments that come with CoEvolve, and whether each is ready to use."""
+    from coevolve.environments.registry import known
+
+    for name, state in known().items():
+        typer.echo(f"{name:12} {state}")
+
+
+@environments.command("add")
+def add_environment(name: str) -> None:
+    """Fetch what an environment needs into the user's cache; nothing is fetched twice."""
+    from coevolve.environments.registry import install
+
+    typer.echo(install(name))
+
+
+@app.command()
+def doctor() -> None:
+    """What this machine has and lacks, and what follows from it."""
+    from coevolve.checks import examine
+
+    findings = examine()
+    for finding in findings:
+        typer.echo(f"{'ok     ' if finding.ok else 'missing'} {finding.what}: {finding.detail}")
+    if any(finding.needed and not finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Entry point of the ``coevolve`` command."""
+    try:
+        app(standalone_mode=True)
+    except CoEvolveError as error:
+        Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"error: {error}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("stopped; the same command goes on from the last checkpoint")
+        sys.exit(130)
+
+
