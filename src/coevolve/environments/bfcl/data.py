@@ -1,0 +1,83 @@
+"""The official tasks as the package ships them: four categories of 200, which share ids and worlds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from coevolve.environments.bfcl import package
+
+Category = Literal["base", "miss_func", "miss_param", "long_context"]
+CATEGORIES: tuple[Category, ...] = ("base", "miss_func", "miss_param", "long_context")
+
+# What the official harness says in a turn that hands out withheld functions.
+NEW_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One official task."""
+
+    name: str
+    category: Category
+    number: int
+    classes: tuple[str, ...]
+    """Involved classes, in the benchmark's order."""
+    config: dict[str, str]
+    """Initial state per class, as JSON text: parsing it is the fresh copy that every session needs."""
+    turns: tuple[str, ...]
+    answers: tuple[tuple[str, ...], ...]
+    """Reference call strings per turn."""
+    withheld: dict[str, tuple[str, ...]]
+    """Turn (as text) -> tools that are offered only from then on (miss_func)."""
+    excluded: tuple[str, ...]
+    """Tools that this world does not offer."""
+
+
+@cache
+def load(category: Category) -> dict[int, Entry]:
+    """All entries of one category by id number, read once per process."""
+    data = package.ensure() / "bfcl_eval" / "data"
+    name = f"BFCL_v4_multi_turn_{category}.json"
+    answers = {line["id"]: line["ground_truth"] for line in _lines(data / "possible_answer" / name)}
+    entries = (_entry(category, raw, answers[raw["id"]]) for raw in _lines(data / name))
+    return {entry.number: entry for entry in sorted(entries, key=lambda e: e.number)}
+
+
+def home(entry: Entry) -> Category:
+    """The category whose entry of this number describes the same world: ``base`` if it is the same."""
+    if entry.category == "long_context":
+        return entry.category
+    base = load("base")[entry.number]
+    same = (base.config, base.classes, base.excluded) == (entry.config, entry.classes, entry.excluded)
+    return "base" if same else entry.category
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.strip():
+                yield json.loads(line)
+
+
+def _entry(category: Category, raw: dict[str, Any], answers: list[list[str]]) -> Entry:
+    withheld = {turn: tuple(names) for turn, names in raw.get("missed_function", {}).items()}
+    turns = []
+    for index, messages in enumerate(raw["question"]):
+        text = "\n".join(message["content"] for message in messages)
+        turns.append(text or (NEW_FUNCTIONS if str(index) in withheld else ""))
+    return Entry(
+        name=raw["id"],
+        category=category,
+        number=int(raw["id"].rsplit("_", 1)[1]),
+        classes=tuple(raw["involved_classes"]),
+        config={name: json.dumps(value) for name, value in raw.get("initial_config", {}).items()},
+        turns=tuple(turns),
+        answers=tuple(tuple(turn) for turn in answers),
+        withheld=withheld,
+        excluded=tuple(raw.get("excluded_function") or ()),
+    )

@@ -1,0 +1,95 @@
+"""One fresh BFCL world, called through an allow-list and never through ``eval`` (invariant 6)."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from coevolve.environments.base import Session, TurnRecord
+from coevolve.environments.bfcl import backends
+from coevolve.environments.bfcl.data import Entry
+from coevolve.environments.bfcl.state import public_state
+from coevolve.environments.grading import snapshot
+from coevolve.types import Json, Observation, ToolCall, canonical
+
+
+class BfclSession(Session):
+    """The involved classes' instances of one entry, its prefix already replayed."""
+
+    def __init__(self, entry: Entry, prefix: Iterable[ToolCall] = ()) -> None:
+        long_context = entry.category == "long_context"
+        self._instances: dict[str, Any] = {
+            name: backends.build(name, entry.config.get(name), long_context) for name in entry.classes
+        }
+        self._tools: dict[str, backends.Tool] = {
+            name: tool
+            for group in entry.classes
+            for name, tool in backends.tool_table(group).items()
+            if name not in entry.excluded
+        }
+        self._states: dict[str, tuple[dict[str, Json], str]] = {}
+        self._calls: list[ToolCall] = []
+        self._observations: list[Observation] = []
+        self._turns: list[TurnRecord] = []
+        for call in prefix:
+            self._run(call)
+
+    def call(self, call: ToolCall) -> Observation:
+        observation = self._run(call)
+        self._calls.append(call)
+        self._observations.append(observation)
+        return observation
+
+    def end_turn(self) -> None:
+        self._turns.append(TurnRecord(tuple(self._calls), tuple(self._observations), snapshot(self)))
+        self._calls, self._observations = [], []
+
+    def state(self) -> Json:
+        return {group: self._part(group)[0] for group in self._instances}
+
+    def fingerprint(self) -> str:
+        """As the base class has it, from the parts' texts: only what was called is walked again."""
+        return fingerprint_of({group: self._part(group)[1] for group in self._instances})
+
+    def record(self) -> tuple[TurnRecord, ...]:
+        return tuple(self._turns)
+
+    def close(self) -> None:
+        self._instances = {}
+        self._tools = {}
+
+    def _part(self, group: str) -> tuple[dict[str, Json], str]:
+        """State and canonical text of one class; kept until one of its tools is called."""
+        if group not in self._states:
+            state = public_state(self._instances[group])
+            self._states[group] = (state, canonical(state))
+        return self._states[group]
+
+    def _run(self, call: ToolCall) -> Observation:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            near = difflib.get_close_matches(call.name, self._tools, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            return _refused(f"there is no tool {call.name!r}{hint}")
+        wrong = tool.check(call.arguments)
+        if wrong:
+            return _refused(f"{call.name}: {wrong}")
+        self._states.pop(tool.group, None)
+        text, value, error = backends.run(
+            tool, getattr(self._instances[tool.group], tool.name), call.arguments
+        )
+        return Observation(text, value, error)
+
+
+def fingerprint_of(parts: dict[str, str]) -> str:
+    """The fingerprint of a state whose members' canonical texts are known."""
+    inside = ",".join(f"{json.dumps(name)}:{parts[name]}" for name in sorted(parts))
+    return hashlib.sha256(f"{{{inside}}}".encode()).hexdigest()[:16]
+
+
+def _refused(reason: str) -> Observation:
+    text = f"Error during execution: {reason}"
+    return Observation(text, None, text)

@@ -1,0 +1,50 @@
+"""Train, dev and test of BFCL by id number, in a checked-in list and the rule that makes it.
+
+All four categories of one number share words and world, so the split is by number, never by
+category (100 / 40 / 60 of the 200).
+
+The rule: numbers whose worlds are equal (same classes, same initial state) form one unit, so that
+no world is in two splits. Units are put in order by their set of involved classes, then by the
+SHA-256 of ``coevolve/bfcl/<smallest number>``. Along this order each unit goes to the split that
+is furthest behind its share of the numbers seen so far (ties: train, test, dev). So every set of
+classes is divided as evenly as its size allows, and the totals come out exactly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from importlib import resources
+
+from coevolve.environments.bfcl.data import Entry, load
+from coevolve.types import Split, canonical
+
+SHARES: dict[Split, int] = {"train": 100, "test": 60, "dev": 40}
+
+
+@cache
+def numbers(split: Split) -> frozenset[int]:
+    """The id numbers of one split, from the checked-in list."""
+    text = resources.files(__package__).joinpath("splits.json").read_text(encoding="utf-8")
+    return frozenset(json.loads(text)[split])
+
+
+def regenerate() -> dict[Split, list[int]]:
+    """The split by the rule above, from the package's data."""
+    units: dict[str, list[Entry]] = {}
+    for entry in load("base").values():
+        units.setdefault(canonical([sorted(entry.classes), entry.config]), []).append(entry)
+    ordered = sorted(units.values(), key=lambda unit: (sorted(unit[0].classes), _mix(unit)))
+    made: dict[Split, list[int]] = {split: [] for split in SHARES}
+    total, seen = sum(SHARES.values()), 0
+    for unit in ordered:
+        seen += len(unit)
+        behind = {split: share * seen / total - len(made[split]) for split, share in SHARES.items()}
+        made[max(behind, key=lambda split: behind[split])] += [entry.number for entry in unit]
+    return {split: sorted(members) for split, members in made.items()}
+
+
+def _mix(unit: list[Entry]) -> str:
+    smallest = min(entry.number for entry in unit)
+    return hashlib.sha256(f"coevolve/bfcl/{smallest}".encode()).hexdigest()

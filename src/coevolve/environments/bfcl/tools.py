@@ -1,0 +1,68 @@
+"""The package's function documents as :class:`ToolSpec`, with plain JSON schemas."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from coevolve.environments.bfcl import package
+from coevolve.types import ToolSpec
+
+# Class -> (module of the back end, function document), in the package's own order.
+CLASSES: dict[str, tuple[str, str]] = {
+    "GorillaFileSystem": ("gorilla_file_system", "gorilla_file_system.json"),
+    "MathAPI": ("math_api", "math_api.json"),
+    "MessageAPI": ("message_api", "message_api.json"),
+    "TwitterAPI": ("posting_api", "posting_api.json"),
+    "TicketAPI": ("ticket_api", "ticket_api.json"),
+    "TradingBot": ("trading_bot", "trading_bot.json"),
+    "TravelAPI": ("travel_booking", "travel_booking.json"),
+    "VehicleControlAPI": ("vehicle_control", "vehicle_control.json"),
+}
+
+_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
+
+
+@cache
+def specs(class_name: str) -> tuple[ToolSpec, ...]:
+    """The tools of one class, in the document's order."""
+    path = package.ensure() / "bfcl_eval" / "data" / "multi_turn_func_doc" / CLASSES[class_name][1]
+    with path.open(encoding="utf-8") as lines:
+        documents = [json.loads(line) for line in lines if line.strip()]
+    return tuple(
+        ToolSpec(
+            name=document["name"],
+            description=document["description"],
+            parameters=_normalised(document["parameters"]),
+            returns=_normalised(document.get("response", {})),
+            group=class_name,
+        )
+        for document in documents
+    )
+
+
+@cache
+def signatures() -> dict[str, tuple[str, ...]]:
+    """Parameter names, in order, of all 128 tools; no name occurs in two classes."""
+    return {spec.name: tuple(_properties(spec)) for class_name in CLASSES for spec in specs(class_name)}
+
+
+def _properties(spec: ToolSpec) -> dict[str, Any]:
+    properties: Any = spec.parameters.get("properties", {})
+    return dict(properties)
+
+
+def _normalised(schema: dict[str, Any]) -> dict[str, Any]:
+    """One schema with JSON schema's own type names; a default written as 'None' is no default."""
+    result: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "type":
+            result[key] = _TYPES.get(value, value)
+        elif key == "properties":
+            result[key] = {name: _normalised(part) for name, part in value.items()}
+        elif key == "items":
+            result[key] = _normalised(value)
+        elif not (key == "default" and value == "None"):
+            result[key] = value.strip() if isinstance(value, str) else value
+    return result

@@ -1,0 +1,154 @@
+"""Grading by replay, shared by every environment whose truth is a reference solution.
+
+The reference is replayed in a fresh world once per task; a rollout's finished turns are held
+against it, turn by turn. How strictly is the environment's choice (:class:`Rule`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coevolve.environments.base import Environment, Session, TurnRecord
+from coevolve.errors import BrokenWorldError
+from coevolve.types import Json, Task
+
+_BROKEN = "$broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a turn must fulfil."""
+
+    answers: bool
+    """Every answer of a non-empty reference turn must be among the rollout's answers so far; if
+    False, only of reference turns that leave the state as it was."""
+    check_empty: bool
+    """Hold a turn whose reference is empty to the reference's state, too."""
+    abstain: bool
+    """No call at all in a turn whose reference is empty."""
+
+
+def snapshot(session: Session) -> Json:
+    """The state, or a marker where it cannot be compared, so that a turn can always be closed."""
+    try:
+        return session.state()
+    except BrokenWorldError as error:
+        return {_BROKEN: str(error)}
+
+
+def broken(turn: TurnRecord) -> str:
+    """Why the turn's state cannot be compared; '' if it can."""
+    if isinstance(turn.state, dict) and _BROKEN in turn.state:
+        return str(turn.state[_BROKEN])
+    return ""
+
+
+def replay(environment: Environment, task: Task) -> tuple[TurnRecord, ...]:
+    """The task's solution, run in a fresh world with no hint."""
+    with environment.open(task.world) as session:
+        for turn in task.solution:
+            for call in turn:
+                session.call(call)
+            session.end_turn()
+        return session.record()
+
+
+def replay_fault(reference: Sequence[TurnRecord]) -> str:
+    """What is wrong with a reference that was replayed: an error or a broken world; '' if nothing."""
+    for index, turn in enumerate(reference):
+        for call, observation in zip(turn.calls, turn.observations):
+            if observation.error is not None:
+                return f"turn {index}: {call.name} answers {observation.error!r}"
+        if broken(turn):
+            return f"turn {index}: {broken(turn)}"
+    return ""
+
+
+class References:
+    """Replayed references by task id; the least recently used beyond ``size`` are forgotten."""
+
+    def __init__(self, size: int = 512) -> None:
+        self._size = size
+        self._kept: OrderedDict[str, tuple[TurnRecord, ...]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, environment: Environment, task: Task) -> tuple[TurnRecord, ...]:
+        with self._lock:
+            found = self._kept.get(task.id)
+            if found is not None:
+                self._kept.move_to_end(task.id)
+                return found
+        found = replay(environment, task)
+        with self._lock:
+            self._kept[task.id] = found
+            while len(self._kept) > self._size:
+                self._kept.popitem(last=False)
+        return found
+
+
+def judge(
+    turns: Sequence[TurnRecord], reference: Sequence[TurnRecord], start: Json, rule: Rule
+) -> tuple[str, ...]:
+    """One finding per reference turn: '' if it was right, else what was wrong with it.
+
+    Args:
+        turns: the rollout's finished turns; missing ones are wrong.
+        reference: the replayed reference's turns.
+        start: the state before the first turn, to tell which reference turns change nothing.
+    """
+    findings = []
+    answers: Counter[str] = Counter()
+    before = start
+    for index, expected in enumerate(reference):
+        if index >= len(turns):
+            findings.append("the turn was never finished")
+            continue
+        turn = turns[index]
+        answers.update(observation.text for observation in turn.observations)
+        unchanged = expected.state == before
+        before = expected.state
+        findings.append(_finding(turn, expected, answers, unchanged, rule))
+    if len(turns) > len(reference):
+        findings.append(f"{len(turns) - len(reference)} more turns than the task has")
+    return tuple(findings)
+
+
+def _finding(
+    turn: TurnRecord, expected: TurnRecord, answers: Counter[str], unchanged: bool, rule: Rule
+) -> str:
+    if broken(turn):
+        return f"broken world: {broken(turn)}"
+    if broken(expected):
+        return f"the reference breaks its world: {broken(expected)}"
+    if not expected.calls:
+        if rule.abstain and turn.calls:
+            return f"called {turn.calls[0].name} where nothing was to be called"
+        if not rule.check_empty:
+            return ""
+    elif not turn.calls:
+        return "no call"
+    if turn.state != expected.state:
+        return f"state differs in {_difference(turn.state, expected.state)}"
+    if rule.answers or unchanged:
+        wanted = Counter(observation.text for observation in expected.observations)
+        for call, observation in zip(expected.calls, expected.observations):
+            if answers[observation.text] < wanted[observation.text]:
+                return f"no answer like that of {call.name}"
+    return ""
+
+
+def _difference(state: Json, expected: Json, depth: int = 0) -> str:
+    """The first differing place, as a short path."""
+    if isinstance(state, dict) and isinstance(expected, dict) and depth < 3:
+        for key in expected:
+            if key not in state:
+                return f"{key} (missing)"
+            if state[key] != expected[key]:
+                inner = _difference(state[key], expected[key], depth + 1)
+                return f"{key}.{inner}" if inner else key
+        extra = [key for key in state if key not in expected]
+        return f"{extra[0]} (extra)" if extra else ""
+    return ""

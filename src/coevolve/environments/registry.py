@@ -1,0 +1,66 @@
+"""Environments by name: registered ones, or anyone's own as ``module:Class``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable
+
+from coevolve.config import EnvironmentConfig
+from coevolve.environments.base import Environment
+from coevolve.errors import UnknownEnvironmentError
+
+# Name -> 'module:Class'; text, so that nothing is imported before it is asked for.
+REGISTERED: dict[str, str] = {"bfcl": "coevolve.environments.bfcl:BfclEnvironment"}
+
+
+def make(config: EnvironmentConfig) -> Environment:
+    """The environment that ``config`` names, in this process.
+
+    ``config.classes`` is handed on where the class has a parameter of that name; a selection for a
+    class without one is refused.
+
+    Raises:
+        UnknownEnvironmentError: an unknown name, a module or class that cannot be imported, a class
+            that is no :class:`Environment`, or tool classes that it does not know.
+    """
+    target = REGISTERED.get(config.name, config.name)
+    if ":" not in target:
+        near = difflib.get_close_matches(config.name, REGISTERED, n=1, cutoff=0.0)
+        raise UnknownEnvironmentError(
+            f"unknown environment {config.name!r}, did you mean {near[0]!r}? "
+            "Your own environment is named 'module:Class'"
+        )
+    build = _load(target)
+    if "classes" in inspect.signature(build).parameters:
+        environment = build(classes=config.classes)
+    elif config.classes == "all":
+        environment = build()
+    else:
+        raise UnknownEnvironmentError(
+            f"environment {config.name!r} has no tool classes to select; remove 'environment.classes'"
+        )
+    if not isinstance(environment, Environment):
+        raise UnknownEnvironmentError(f"{config.name!r} is not an Environment; derive it from Environment")
+    return environment
+
+
+def _load(target: str) -> Callable[..., object]:
+    module_name, _, attribute = target.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UnknownEnvironmentError(
+            f"environment {target!r}: cannot import {module_name!r}: {error}"
+        ) from error
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        known = [name for name, value in vars(module).items() if inspect.isclass(value)]
+        near = difflib.get_close_matches(attribute, known, n=1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        raise UnknownEnvironmentError(
+            f"environment {target!r}: {module_name!r} has no class {attribute!r}{hint}"
+        )
+    build: Callable[..., object] = found
+    return build
