@@ -52,6 +52,18 @@ class Session(ABC):
         """Short content address of :meth:`state`; equal states, equal fingerprints."""
         return fingerprint(self.state())
 
+    def step(self, call: ToolCall) -> tuple[Observation, str]:
+        """:meth:`call`, then :meth:`fingerprint`: one round trip where the world lives elsewhere.
+
+        Raises :class:`~coevolve.errors.BrokenWorldError` if the call left a state that cannot be compared.
+        """
+        observation = self.call(call)
+        return observation, self.fingerprint()
+
+    def run(self, calls: Sequence[ToolCall]) -> tuple[Observation, ...]:
+        """Several calls, in order: one round trip where the world lives elsewhere."""
+        return tuple(self.call(call) for call in calls)
+
     @abstractmethod
     def record(self) -> tuple[TurnRecord, ...]:
         """The finished turns so far, which is all that grading may look at."""

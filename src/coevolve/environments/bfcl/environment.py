@@ -12,7 +12,7 @@ from coevolve.environments.bfcl.calls import parse_call
 from coevolve.environments.bfcl.data import CATEGORIES, Category, Entry, home, load
 from coevolve.environments.bfcl.session import BfclSession
 from coevolve.environments.bfcl.tools import CLASSES, signatures, specs
-from coevolve.environments.grading import References, Rule, judge, replay_fault, snapshot
+from coevolve.environments.grading import References, Rule, judge, replay_fault
 from coevolve.errors import InfrastructureError, UnknownEnvironmentError
 from coevolve.types import Grade, Origin, Split, Task, ToolSpec, World
 
@@ -104,7 +104,7 @@ class BfclEnvironment(Environment):
         category, number = start.get("category"), start.get("number")
         if category not in CATEGORIES or not isinstance(number, int) or number not in load("base"):
             raise InfrastructureError(f"world {world.id!r} has no initial state in {self.version}: {start}")
-        return load(cast(Category, category))[number]
+        return load(category)[number]
 
     def _world(self, entry: Entry, split: Split) -> World:
         category = home(entry)
