@@ -1,0 +1,131 @@
+"""What training hands to the pool: attempts, and signals with their evidence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from coevolve.errors import RunError
+from coevolve.pool.file import PoolFile
+from coevolve.types import Group, Outcome, Rollout, Signal, SignalKind, Task, canonical, dump, load
+
+
+@dataclass(frozen=True, slots=True)
+class SignalRecord:
+    """What one needs to choose among signals without reading their evidence."""
+
+    id: str
+    kind: SignalKind
+    step: int
+    served: int
+    """Explorations that it has guided."""
+
+
+class History(PoolFile):
+    """The part of the pool that grows with every step of training; its cost per rollout is flat."""
+
+    # Attempts
+
+    def record_groups(self, step: int, groups: Sequence[Group]) -> None:
+        """Store every rollout as an attempt; invalid ones touch no history (invariant 1).
+
+        Raises:
+            RunError: a group's task is not in the pool.
+        """
+        with self.transaction():
+            for group in groups:
+                row = self._row(group.task)
+                self._db.executemany(
+                    "INSERT INTO attempts(task, step, outcome, reward) VALUES (?, ?, ?, ?)",
+                    [(row, step, str(rollout.outcome), rollout.reward) for rollout in group.rollouts],
+                )
+                if group.valid:
+                    mastered = all(rollout.outcome is Outcome.SOLVED for rollout in group.valid)
+                    streak = "streak + 1" if mastered else "0"
+                    self._db.execute(
+                        f"UPDATE tasks SET groups = groups + 1, streak = {streak} WHERE row = ?", (row,)
+                    )
+
+    def outcomes(self) -> dict[str, int]:
+        """Rollouts by outcome, over all steps."""
+        rows = self._db.execute("SELECT outcome, count(*) FROM attempts GROUP BY outcome ORDER BY outcome")
+        counts: dict[str, int] = {str(outcome): 0 for outcome in Outcome}
+        return counts | dict(rows.fetchall())
+
+    def record_signals(self, step: int, signals: Sequence[Signal]) -> None:
+        """Store signals with their evidence; a rollout that several share is stored once."""
+        with self.transaction():
+            for signal in signals:
+                values = (
+                    signal.id,
+                    step,
+                    signal.kind,
+                    self._row(signal.task),
+                    canonical(list(signal.pattern)),
+                    canonical(list(signal.scores)),
+                    canonical([self._keep(rollout) for rollout in signal.failed]),
+                    canonical([self._keep(rollout) for rollout in signal.solved]),
+                )
+                self._db.execute(
+                    "INSERT INTO signals(id, step, kind, task, pattern, scores, failed, solved)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    values,
+                )
+
+    def _row(self, task: Task) -> int:
+        row = self._db.execute("SELECT row FROM tasks WHERE id = ?", (task.id,)).fetchone()
+        if row is None:
+            raise RunError(
+                f"task {task.name or task.id} is not in the pool {self.path}: "
+                "observe only groups of tasks that were drawn from it"
+            )
+        return int(row[0])
+
+    def _keep(self, rollout: Rollout) -> str:
+        text = canonical(dump(rollout))
+        key = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._db.execute("INSERT OR IGNORE INTO rollouts(id, json) VALUES (?, ?)", (key, text))
+        return key
+
+    # Signals
+
+    def signals(self) -> Iterator[Signal]:
+        """Every signal with its evidence, oldest first."""
+        for (key,) in self._db.execute("SELECT id FROM signals ORDER BY row").fetchall():
+            yield self.signal(key)
+
+    def signal(self, key: str) -> Signal:
+        """The signal of this id with its evidence; raises KeyError."""
+        row = self._db.execute(
+            "SELECT s.kind, s.step, t.json, s.pattern, s.scores, s.failed, s.solved"
+            " FROM signals s JOIN tasks t ON t.row = s.task WHERE s.id = ?",
+            (key,),
+        ).fetchone()
+        if row is None:
+            raise KeyError(key)
+        kind, step, task, pattern, scores, failed, solved = row
+        return Signal(
+            kind,
+            step,
+            load(Task, json.loads(task)),
+            scores=tuple(json.loads(scores)),
+            pattern=tuple(json.loads(pattern)),
+            failed=tuple(self._rollout(rollout) for rollout in json.loads(failed)),
+            solved=tuple(self._rollout(rollout) for rollout in json.loads(solved)),
+        )
+
+    def _rollout(self, key: str) -> Rollout:
+        return load(Rollout, json.loads(self._one("SELECT json FROM rollouts WHERE id = ?", key)))
+
+    def signals_since(self, step: int) -> list[SignalRecord]:
+        """The signals of all steps after ``step``, oldest first."""
+        rows = self._db.execute(
+            "SELECT id, kind, step, served FROM signals WHERE step > ? ORDER BY step, row", (step,)
+        )
+        return [SignalRecord(*row) for row in rows]
+
+    def serve(self, signal: str) -> None:
+        """Note that the signal has guided one more exploration."""
+        self._db.execute("UPDATE signals SET served = served + 1 WHERE id = ?", (signal,))

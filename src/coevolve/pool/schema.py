@@ -1,0 +1,157 @@
+"""The layout of the pool file, and how it is opened, copied and checked."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from coevolve.errors import RunError
+
+VERSION = 1
+"""Kept in ``user_version``; a file of another version is refused."""
+
+_TABLES = """
+CREATE TABLE tasks (
+    row INTEGER PRIMARY KEY,      -- 1, 2, 3 ... in order of admission; rows are never deleted
+    id TEXT NOT NULL UNIQUE,      -- content address
+    rank INTEGER UNIQUE,          -- 0 ... n-1, dense over the active tasks; NULL while it rests
+    step INTEGER NOT NULL,        -- training step of its admission
+    kind TEXT NOT NULL,           -- origin
+    candidate INTEGER NOT NULL REFERENCES candidates(row),
+    groups INTEGER NOT NULL DEFAULT 0,   -- groups observed with a valid rollout
+    streak INTEGER NOT NULL DEFAULT 0,   -- of these, the last ones in a row that were all solved
+    rested INTEGER,               -- step at which it was retired
+    json TEXT NOT NULL
+);
+CREATE INDEX resting ON tasks(rested) WHERE rank IS NULL;
+CREATE TABLE candidates (
+    row INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,             -- of its task
+    step INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    signal TEXT,
+    admitted INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    evidence TEXT NOT NULL,
+    seconds REAL NOT NULL,
+    task TEXT,                    -- NULL where it was admitted: see tasks
+    triplets TEXT NOT NULL
+);
+CREATE TABLE attempts (           -- only ever appended, no index: the cost of a rollout stays flat
+    row INTEGER PRIMARY KEY,
+    task INTEGER NOT NULL REFERENCES tasks(row),
+    step INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    reward REAL NOT NULL
+);
+CREATE TABLE signals (
+    row INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    step INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    task INTEGER NOT NULL REFERENCES tasks(row),
+    pattern TEXT NOT NULL,
+    scores TEXT NOT NULL,
+    failed TEXT NOT NULL,         -- ids in rollouts
+    solved TEXT NOT NULL,
+    served INTEGER NOT NULL DEFAULT 0   -- explorations that it has guided
+);
+CREATE INDEX signals_by_step ON signals(step);
+CREATE TABLE rollouts (id TEXT PRIMARY KEY, json TEXT NOT NULL) WITHOUT ROWID;  -- evidence, shared
+CREATE TABLE counters (name TEXT PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID;
+"""
+
+
+def create_or_check(path: Path) -> sqlite3.Connection:
+    """Open a pool file for writing; an empty or missing one is laid out.
+
+    Raises:
+        RunError: it is not a pool, is damaged, or has another layout version.
+    """
+    try:
+        db = sqlite3.connect(path, isolation_level=None)
+    except sqlite3.Error as error:
+        raise RunError(f"cannot open pool file {path}: {error}") from None
+    try:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        if not db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+            db.executescript(f"BEGIN;{_TABLES}PRAGMA user_version={VERSION};COMMIT;")
+        _check(db, path)
+    except sqlite3.Error as error:
+        db.close()
+        raise RunError(f"{path} cannot be used as a pool file: {error}") from None
+    except RunError:
+        db.close()
+        raise
+    return db
+
+
+def open_readonly(path: Path) -> sqlite3.Connection:
+    """Open a pool file to look at it, also while a run writes to it.
+
+    Raises:
+        RunError: there is none, or it cannot be used.
+    """
+    if not path.is_file():
+        raise RunError(f"there is no pool file {path}: is this a run directory?")
+    location = path.resolve().as_uri()
+    try:
+        db = sqlite3.connect(f"{location}?mode=ro", uri=True, isolation_level=None)
+        try:
+            _check(db, path)
+        except sqlite3.OperationalError:
+            # A finished run on a read-only disk: SQLite cannot make its side files, nobody writes.
+            db.close()
+            db = sqlite3.connect(f"{location}?mode=ro&immutable=1", uri=True, isolation_level=None)
+            _check(db, path)
+    except sqlite3.Error as error:
+        raise RunError(f"{path} cannot be used as a pool file: {error}") from None
+    return db
+
+
+def _check(db: sqlite3.Connection, path: Path) -> None:
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION:
+        raise RunError(
+            f"{path} has pool layout {version}, this CoEvolve reads layout {VERSION}: "
+            "use the version that wrote it, or start a new run"
+        )
+
+
+def copy_to(db: sqlite3.Connection, path: Path) -> None:
+    """Write a complete copy to ``path``: one file, there in full or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    copy = sqlite3.connect(partial, isolation_level=None)
+    try:
+        db.backup(copy)
+        copy.execute("PRAGMA journal_mode=DELETE")  # no side files: the copy is this one file
+    finally:
+        copy.close()
+    handle = os.open(partial, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    partial.replace(path)
+
+
+def copy_from(db: sqlite3.Connection, path: Path) -> None:
+    """Replace everything in ``db`` by the copy at ``path``.
+
+    Raises:
+        RunError: the copy is missing, damaged or of another layout; ``db`` is as it was.
+    """
+    copy = open_readonly(path)
+    try:
+        found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise RunError(f"pool copy {path} is damaged ({found}): use an earlier checkpoint")
+        copy.backup(db)
+        db.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.Error as error:
+        raise RunError(f"pool copy {path} is damaged ({error}): use an earlier checkpoint") from None
+    finally:
+        copy.close()
