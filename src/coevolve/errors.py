@@ -34,3 +34,7 @@ class BrokenWorldError(CoEvolveError):
 
 class HeldOutError(CoEvolveError):
     """A world or task of the dev or test split where only train may go (invariant 4)."""
+
+
+class TrainingError(CoEvolveError):
+    """Training cannot go on: a loss that is no number, a step without one usable rollout, no step at all."""
