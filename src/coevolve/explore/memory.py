@@ -1,0 +1,75 @@
+"""What earlier explorations taught: which tools work, what repairs an error, which arguments go together."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from coevolve.types import Json, canonical
+
+_KEPT = 40
+# Kinds whose values mean the same in every world, so that what worked once is worth another try.
+PORTABLE = frozenset(
+    "airport city zip place unit currency company sector date month word:class word:type address".split()
+)
+
+
+def signature(error: str) -> str:
+    """The error without the values in it: what kind of thing went wrong."""
+    text = re.sub(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\d+(\.\d+)?", "_", error)
+    return " ".join(text.lower().split())[:120]
+
+
+class Memory:
+    """Counts and examples, all JSON; bounded per tool."""
+
+    def __init__(self) -> None:
+        self.worked: dict[str, int] = {}
+        self.failed: dict[str, int] = {}
+        self.repairs: dict[str, dict[str, int]] = {}
+        """``tool|signature`` → tool that was called before it worked → times."""
+        self.arguments: dict[str, list[dict[str, Json]]] = {}
+        self.sources: dict[str, list[int]] = {}
+        """``tool.parameter|found`` or ``|made`` → [worked, failed]."""
+        self.seen: dict[str, list[str]] = {}
+        """Portable kinds only: values that answers held."""
+
+    def success(self, tool: str, arguments: dict[str, Json], portable: dict[str, Json]) -> None:
+        self.worked[tool] = self.worked.get(tool, 0) + 1
+        if len(portable) > 1:
+            kept = self.arguments.setdefault(tool, [])
+            if canonical(portable) not in (canonical(k) for k in kept):
+                kept.append(portable)
+                del kept[:-_KEPT]
+
+    def failure(self, tool: str) -> None:
+        self.failed[tool] = self.failed.get(tool, 0) + 1
+
+    def repaired(self, tool: str, error: str, by: str) -> None:
+        counts = self.repairs.setdefault(f"{tool}|{error}", {})
+        counts[by] = counts.get(by, 0) + 1
+
+    def sourced(self, key: str, worked: bool) -> None:
+        counts = self.sources.setdefault(key, [0, 0])
+        counts[0 if worked else 1] += 1
+
+    def odds(self, key: str, prior: float) -> float:
+        """Chance that values from this source work, starting from ``prior``."""
+        worked, failed = self.sources.get(key, (0, 0))
+        return (worked + 4 * prior) / (worked + failed + 4)
+
+    def remember(self, kind: str, value: str) -> None:
+        if kind in PORTABLE:
+            values = self.seen.setdefault(kind, [])
+            if value not in values and len(values) < 200:
+                values.append(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _FIELDS}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in _FIELDS:
+            setattr(self, name, state[name])
+
+
+_FIELDS = ("worked", "failed", "repairs", "arguments", "sources", "seen")
