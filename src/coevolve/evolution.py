@@ -10,10 +10,10 @@ from itertools import cycle, islice
 
 from coevolve.environments.base import Environment
 from coevolve.errors import BrokenWorldError, HeldOutError, InfrastructureError
-from coevolve.explore.base import Exploration, Explorer
+from coevolve.explore.base import Explorer
 from coevolve.pool import Pool, SignalRecord
 from coevolve.synthesize.base import Abstractor, Verifier
-from coevolve.types import Origin, OriginKind, Rollout, Signal, Task, ToolCall, World
+from coevolve.types import Candidate, Origin, OriginKind, Rollout, Signal, Task, ToolCall, Verdict, World
 
 KINDS = ("forgetting", "boundary", "rare")
 """The order in which signal kinds take turns."""
@@ -135,33 +135,41 @@ class Evolution:
             if errand is None:
                 break
             explorations += 1
-            try:
-                with self._pool.transaction():
-                    admitted += self._explore(*errand, step, wanted - admitted)
-                failures = 0
-            except (InfrastructureError, BrokenWorldError) as error:
-                # Whatever the exploration had admitted before it broke is rolled back with it.
-                broken = isinstance(error, BrokenWorldError)
-                failures, outage = (0, "") if broken else (failures + 1, str(error))
-                self._pool.count("broken_worlds" if broken else "infrastructure_errors")
-            self._pool.count("explorations")
+            with self._pool.transaction():
+                try:
+                    candidates = self._explore(*errand)
+                    failures = 0
+                except InfrastructureError as error:
+                    candidates, failures, outage = [], failures + 1, str(error)
+                    self._pool.count("infrastructure_errors")
+                except BrokenWorldError:
+                    candidates = []
+                    self._pool.count("explorations.broken_worlds")
+                admitted += self._judge(candidates, step, wanted - admitted)
             if progress is not None:
                 progress(admitted, f"{explorations} explorations")
         return Growth(admitted, explorations, outage if failures >= PATIENCE else "")
 
-    def _explore(self, world: World, signal: Signal | None, origin: Origin, step: int, room: int) -> int:
+    def _explore(self, world: World, signal: Signal | None, origin: Origin) -> list[Candidate]:
         _must_be_train(world)
         rng = random.Random(f"{self._seed}/explore/{self._explorations()}")
-        exploration: Exploration = self._explorer.explore(world, rng, signal)
-        candidates = self._abstractor.abstract(exploration, origin, rng)
+        self._pool.count("explorations")
+        candidates = self._abstractor.abstract(self._explorer.explore(world, rng, signal), origin, rng)
         if not candidates:
             self._pool.count("explorations.without_candidates")
+        return candidates
+
+    def _judge(self, candidates: Sequence[Candidate], step: int, room: int) -> int:
+        """Verify each on its own, until there is no more room; returns how many were admitted."""
         admitted = 0
         for at, candidate in enumerate(candidates):
             if admitted == room:
                 self._pool.count("candidates.not_needed", len(candidates) - at)
                 break
-            verdict = self._verifier.verify(candidate)
+            try:
+                verdict = self._verifier.verify(candidate)
+            except InfrastructureError as error:
+                verdict = Verdict(False, "infrastructure", {"error": str(error)})
             if verdict.admitted:
                 admitted += self._pool.add(candidate, verdict, step)
             else:

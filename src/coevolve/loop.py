@@ -21,7 +21,7 @@ from coevolve.pool import Pool, Sampler, Uniform
 from coevolve.signals import Detector
 from coevolve.signals import build as build_signals
 from coevolve.synthesize.base import Abstractor, Verifier
-from coevolve.types import Group, Outcome, OriginKind, Signal, Task
+from coevolve.types import Group, OriginKind, Outcome, Signal, Task
 
 
 class TaskSource(Protocol):
@@ -228,7 +228,8 @@ class CoEvolution:
             )
         if list(state["signals"]) != list(self._signals):
             raise RunError(
-                f"the checkpoint holds the signals {list(state['signals'])}, this run has {list(self._signals)}"
+                f"the checkpoint holds the signals {list(state['signals'])}, "
+                f"this run has {list(self._signals)}: use the configuration that it was made with"
             )
         self._step, self._draws, self._evolved = state["step"], state["draws"], state["evolved"]
         for kind, detector in self._signals.items():
@@ -240,7 +241,8 @@ def _check(group: Group) -> None:
     task = group.task
     if task.world.split != "train":
         raise HeldOutError(
-            f"task {task.name or task.id} is of the {task.world.split} split: only train tasks may be observed"
+            f"task {task.name or task.id} is of the {task.world.split} split: "
+            "only train tasks may be observed"
         )
     for rollout in group.rollouts:
         if rollout.task != task.id:
