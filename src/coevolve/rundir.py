@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
 from coevolve.config import Config, parse_config
 from coevolve.errors import RunError
+from coevolve.pool.lock import FileLock
 
 # Keys that may differ when a run goes on: they shape neither pool nor weights.
 _FREE = ("environment.workers", "environment.call_seconds", "checkpoint.keep", "train.threads")
@@ -29,7 +29,7 @@ class RunDirectory:
         self.model = path / "model"
         self.summary = path / "summary.json"
         self._stages = path / "stages.json"
-        self._lock: IO[str] | None = None
+        self._lock: FileLock | None = None
 
     @classmethod
     def existing(cls, path: Path) -> RunDirectory:
@@ -51,26 +51,15 @@ class RunDirectory:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / "lock").open("a+")
+            self._lock = FileLock(self.path / "run", f"run directory {self.path}")
         except OSError as error:
             raise RunError(f"cannot write in {self.path}: {error.strerror}; choose another --out") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.seek(0)
-            owner = self._lock.read().strip() or "unknown"
-            raise RunError(
-                f"{self.path} is in use by another run (process {owner}); wait for it or choose another --out"
-            ) from None
-        self._lock.truncate(0)
-        self._lock.write(str(os.getpid()))
-        self._lock.flush()
         self._bind(config)
 
     def release(self) -> None:
         """Give the directory back; the operating system does so too when the process dies."""
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def _bind(self, config: Config) -> None:
@@ -82,7 +71,9 @@ class RunDirectory:
         now = config.model_dump(mode="json")
         changed = [key for key in sorted(_differences(before, now)) if key not in _FREE]
         if changed:
-            said = "; ".join(f"{key}: {_at(before, key)!r} there, {_at(now, key)!r} here" for key in changed[:5])
+            said = "; ".join(
+                f"{key}: {_at(before, key)!r} there, {_at(now, key)!r} here" for key in changed[:5]
+            )
             raise RunError(
                 f"{self.path} was made with another configuration ({said}); "
                 "use the same configuration to go on, or another --out"

@@ -1,4 +1,4 @@
-"""One writer per pool file, across processes and within one."""
+"""One writer per pool file or run directory, across processes and within one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _held: set[Path] = set()
 
 
 class FileLock:
-    """An exclusive lock beside ``path``, gone with the process however that ends.
+    """An exclusive lock beside ``path`` (``what`` names it in errors), gone with the process however that ends.
 
     A record lock (``lockf``), not ``flock``: worker processes forked later do not inherit it, so a
     killed run never leaves its pool locked by orphans.
@@ -22,19 +22,18 @@ class FileLock:
         RunError: another run, or another pool object of this process, holds the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, what: str = "") -> None:
+        what = what or f"pool file {path}"
         self._file = path.with_name(path.name + ".lock").resolve()
         if self._file in _held:
-            raise RunError(f"pool file {path} is in use by this process (pid {os.getpid()}): close it first")
+            raise RunError(f"{what} is in use by this process (pid {os.getpid()}): close it first")
         handle = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             owner = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
             os.close(handle)
-            raise RunError(
-                f"pool file {path} is in use by another run (pid {owner}): wait for it or stop it"
-            ) from None
+            raise RunError(f"{what} is in use by another run (pid {owner}): wait for it or stop it") from None
         os.ftruncate(handle, 0)
         os.write(handle, f"{os.getpid()}\n".encode())
         self._handle: int | None = handle

@@ -1,0 +1,97 @@
+"""What a run came to: ``summary.json`` for programs, a table for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from coevolve.evaluation.heldout import HeldOut
+from coevolve.evaluation.scores import Score
+from coevolve.rundir import RunDirectory, write_atomic
+
+
+def heldout_entry(test: HeldOut, before: Mapping[str, Any], after: Score) -> dict[str, Any]:
+    """One held-out test: success before and after, with what invariant 10 asks for."""
+    return {
+        "before": before["mean"],
+        "after": after.mean,
+        "n": after.n,
+        "interval_before": list(before["interval"]),
+        "interval_after": list(after.interval),
+        "invalid": after.invalid,
+        "split": test.split,
+        "seal": test.seal,
+        "solved_before": list(before["solved"]),
+        "solved_after": list(after.solved),
+    }
+
+
+def show(summary: Mapping[str, Any], console: Console) -> None:
+    """The table that ``coevolve run`` ends with."""
+    console.print(
+        f"\n{summary['environment']}, seed {summary['seed']}, {summary['steps']} steps", highlight=False
+    )
+    table = Table("held-out test", "tasks", "before", "after", "change", "95 % interval of after")
+    for label, key in (("benchmark turns", "heldout"), ("unguided tasks", "heldout_unguided")):
+        test = summary.get(key)
+        if test is None:
+            continue
+        low, high = test["interval_after"]
+        table.add_row(
+            f"{label} ({test['split']} split)",
+            str(test["n"]),
+            f"{test['before']:.1%}",
+            f"{test['after']:.1%}",
+            f"{test['after'] - test['before']:+.1%}",
+            f"{low:.1%} to {high:.1%}",
+        )
+    console.print(table)
+    for line in lines(summary):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def lines(summary: Mapping[str, Any]) -> list[str]:
+    """The rest of the summary in sentences."""
+    pool, rollouts = summary["pool"], summary["rollouts"]
+    return [
+        f"pool: {pool['initial']} tasks at the start, {pool['final']} at the end; admitted: {_counts(summary['admitted'])}",
+        f"refused candidates: {_counts(summary['refused'])}",
+        f"rollouts: {rollouts['solved']} solved, {rollouts['failed']} failed, {rollouts['invalid']} invalid",
+        "seconds: " + ", ".join(f"{name} {value:.0f}" for name, value in summary["seconds"].items()),
+    ]
+
+
+def markdown(summary: Mapping[str, Any]) -> str:
+    """The same as :func:`show`, for a file."""
+    rows = ["| held-out test | tasks | before | after | 95 % interval of after |", "|---|---|---|---|---|"]
+    for label, key in (("benchmark turns", "heldout"), ("unguided tasks", "heldout_unguided")):
+        if key in summary:
+            test = summary[key]
+            low, high = test["interval_after"]
+            rows.append(
+                f"| {label} ({test['split']} split) | {test['n']} | {test['before']:.1%} | {test['after']:.1%} "
+                f"| {low:.1%} to {high:.1%} |"
+            )
+    title = f"{summary['environment']}, seed {summary['seed']}, {summary['steps']} steps"
+    return "\n".join([title, "", *rows, "", *(f"- {line}" for line in lines(summary))]) + "\n"
+
+
+def write(summary: Mapping[str, Any], run: RunDirectory) -> None:
+    """``summary.md``, then ``summary.json``, whose presence says that the run is finished."""
+    write_atomic(run.path / "summary.md", markdown(summary))
+    write_atomic(run.summary, json.dumps(summary, indent=2) + "\n")
+
+
+def stored(score: Score) -> dict[str, Any]:
+    """A score as JSON data, for ``stages.json``."""
+    return dataclasses.asdict(score)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    parts: Sequence[str] = [f"{name} {number}" for name, number in sorted(counts.items()) if number]
+    return ", ".join(parts) or "none"
