@@ -47,7 +47,9 @@ def examine() -> list[Finding]:
     found = [
         Finding("python", (major, minor) >= (3, 11), platform.python_version(), needed=True),
         Finding("cores", True, f"{os.cpu_count()}"),
-        Finding("memory", True, f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"),
+        Finding(
+            "memory", True, f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
+        ),
         _package("torch", "training", "train"),
         _package("transformers", "training", "train"),
         _package("trl", "training", "train"),
@@ -100,7 +102,9 @@ def check_recipe(config: Config, processes: int = 1) -> list[str]:
             f"train.micro_batch = {config.train.micro_batch} does not divide the {rollouts} rollouts of a step "
             f"(tasks_per_step {config.train.tasks_per_step} x group_size {config.train.group_size})"
         )
-    lines.append(f"a step: {config.train.tasks_per_step} tasks x {config.train.group_size} = {rollouts} rollouts")
+    lines.append(
+        f"a step: {config.train.tasks_per_step} tasks x {config.train.group_size} = {rollouts} rollouts"
+    )
     lines.append(_check_model(config))
     lines += _check_training(config)
     return lines

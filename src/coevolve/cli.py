@@ -32,10 +32,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program i
 @app.command()
 def run(
     config: Annotated[Path, typer.Argument(help="A YAML file; recipes/ has some.")],
-    out: Annotated[Path | None, typer.Option(help="Run directory; the same one goes on where it stopped.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run directory; the same one goes on where it stopped.")
+    ] = None,
     overrides: Overrides = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Validate all that can be known without weights or a GPU, and stop.")
+        bool,
+        typer.Option("--check", help="Validate all that can be known without weights or a GPU, and stop."),
     ] = False,
 ) -> None:
     """Train: rollouts, signals, exploration, verification, and round again."""
@@ -104,7 +107,9 @@ def signals(run_dir: Annotated[Path, typer.Argument(metavar="RUN")], as_json: As
     table = Table("step", "kind", "pattern", "scores", "task")
     for row in rows:
         scores = " ".join(f"{score:.2g}" for score in row["scores"])
-        table.add_row(str(row["step"]), row["kind"], " → ".join(row["pattern"]), scores, " / ".join(row["turns"]))
+        table.add_row(
+            str(row["step"]), row["kind"], " → ".join(row["pattern"]), scores, " / ".join(row["turns"])
+        )
     Console().print(table)
 
 
@@ -161,5 +166,3 @@ def main() -> None:
     except KeyboardInterrupt:
         Console(stderr=True).print("stopped; the same command goes on from the last checkpoint")
         sys.exit(130)
-
-

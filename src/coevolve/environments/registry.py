@@ -6,9 +6,11 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Callable
+from functools import partial
 
 from coevolve.config import EnvironmentConfig
 from coevolve.environments.base import Environment
+from coevolve.environments.workers import WorkerEnvironment
 from coevolve.errors import UnknownEnvironmentError
 
 # Name -> 'module:Class'; text, so that nothing is imported before it is asked for.
@@ -44,6 +46,15 @@ def make(config: EnvironmentConfig) -> Environment:
     if not isinstance(environment, Environment):
         raise UnknownEnvironmentError(f"{config.name!r} is not an Environment; derive it from Environment")
     return environment
+
+
+def pooled(config: EnvironmentConfig) -> WorkerEnvironment:
+    """The same with its sessions in ``config.workers`` processes, a deadline on every call.
+
+    Raises:
+        UnknownEnvironmentError: as :func:`make`.
+    """
+    return WorkerEnvironment(partial(make, config), config.workers, config.call_seconds)
 
 
 def _load(target: str) -> Callable[..., object]:

@@ -46,9 +46,7 @@ def benchmark_turns(environment: Environment, split: Split, seed: int = 0) -> He
         prefix: tuple[ToolCall, ...] = official.world.prefix
         tools = {tool.name: tool for tool in environment.offered(official.world)}
         for number, calls in enumerate(official.solution):
-            world = World(
-                official.world.environment, official.world.id, split, official.world.start, prefix
-            )
+            world = World(official.world.environment, official.world.id, split, official.world.start, prefix)
             prefix += calls
             observations = _replay(environment, world, calls)
             if not calls or observations is None:
@@ -69,9 +67,7 @@ def benchmark_turns(environment: Environment, split: Split, seed: int = 0) -> He
     return HeldOut("benchmark", split, tuple(made), refused)
 
 
-def _replay(
-    environment: Environment, world: World, calls: Sequence[ToolCall]
-) -> list[Observation] | None:
+def _replay(environment: Environment, world: World, calls: Sequence[ToolCall]) -> list[Observation] | None:
     with environment.open(world) as session:
         observations = [session.call(call) for call in calls]
     return None if any(o.error for o in observations) else observations

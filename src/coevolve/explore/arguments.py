@@ -44,7 +44,9 @@ class Chooser:
         self._corpus = corpus
         self._memory = memory
 
-    def choose(self, tool: Tool, scene: Scene, rng: random.Random, hint: str = "", optional: float = 0.35) -> Choice:
+    def choose(
+        self, tool: Tool, scene: Scene, rng: random.Random, hint: str = "", optional: float = 0.35
+    ) -> Choice:
         """One set of arguments; ``hint`` is the last error, whose words may name what is needed."""
         choice = Choice()
         borrowed = self._borrow(tool, rng)
@@ -87,7 +89,9 @@ class Chooser:
             return self._list(tool, p, scene, choice, rng, hint)
         if p.properties:
             wanted = rng.sample(p.properties, k=min(len(p.properties), rng.choice((1, 1, 2))))
-            inner = {q.name: self._value(tool, q, scene, Choice(), rng, hint) for q in p.properties if q in wanted}
+            inner = {
+                q.name: self._value(tool, q, scene, Choice(), rng, hint) for q in p.properties if q in wanted
+            }
             return {name: value for name, value in inner.items() if value is not None} or None
         if p.options:
             return self._option(p, choice, rng, hint)
@@ -183,7 +187,9 @@ class Chooser:
         pool = near if near and rng.random() < 0.7 else texts
         if not pool:
             return self._corpus.invent("keyword", rng)
-        words = re.findall(r"[A-Za-z][\w-]{2,}", str(rng.choice(pool).value).rsplit(".", 1)[0].replace("_", " "))
+        words = re.findall(
+            r"[A-Za-z][\w-]{2,}", str(rng.choice(pool).value).rsplit(".", 1)[0].replace("_", " ")
+        )
         if not words:
             return self._corpus.invent("keyword", rng)
         start = rng.randrange(len(words))
@@ -199,8 +205,9 @@ class Chooser:
 
 def _fits(p: Parameter) -> Callable[[Found], bool]:
     if p.type == "integer":
-        return lambda f: (isinstance(f.value, int) and not isinstance(f.value, bool)) or (
-            isinstance(f.value, str) and f.value.isdigit()
+        return lambda f: (
+            (isinstance(f.value, int) and not isinstance(f.value, bool))
+            or (isinstance(f.value, str) and f.value.isdigit())
         )
     if p.type == "number":
         return lambda f: isinstance(f.value, int | float) and not isinstance(f.value, bool)

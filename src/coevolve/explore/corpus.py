@@ -191,9 +191,7 @@ def _keyword(corpus: Corpus, rng: random.Random, description: str) -> str:
 
 def _address(corpus: Corpus, rng: random.Random, description: str) -> str:
     cities = corpus.of("city") or ["Springfield"]
-    return (
-        f"{rng.randint(1, 999)} {rng.choice(lexicon.STREETS)}, {rng.choice(cities)}, {rng.choice(lexicon.REGIONS)}"
-    )
+    return f"{rng.randint(1, 999)} {rng.choice(lexicon.STREETS)}, {rng.choice(cities)}, {rng.choice(lexicon.REGIONS)}"
 
 
 def _digits(count: int) -> Callable[[Corpus, random.Random, str], str]:

@@ -88,7 +88,10 @@ def _is_map(container: str, data: dict[str, Json]) -> bool:
     plural = last in _PLURAL_CONTAINER or (singular(last) != last)
     if not plural:
         return False
-    inner = {("dict" if isinstance(v, dict) else "list" if isinstance(v, list) else "scalar") for v in data.values()}
+    inner = {
+        ("dict" if isinstance(v, dict) else "list" if isinstance(v, list) else "scalar")
+        for v in data.values()
+    }
     return len(inner) == 1 or "dict" in inner
 
 

@@ -12,7 +12,9 @@ _REFUSED = re.compile(
     r"unable to|failed to|no matching|not available|insufficient)\b",
     re.IGNORECASE,
 )
-_ASKING = re.compile(r"^(get|check|list|view|show|display|verify|estimate|is)|login_?status|_get_", re.IGNORECASE)
+_ASKING = re.compile(
+    r"^(get|check|list|view|show|display|verify|estimate|is)|login_?status|_get_", re.IGNORECASE
+)
 
 
 def refused(observation: Observation) -> bool:
@@ -42,9 +44,11 @@ def succeeded(triplet: Triplet) -> bool:
         return False
     if triplet.changed or not refused(triplet.observation):
         return True
-    return bool(_ASKING.search(triplet.action.name)) and isinstance(
-        answer_data(triplet.observation), dict
-    ) and any(isinstance(v, bool) for v in answer_data(triplet.observation).values())  # type: ignore[union-attr]
+    return (
+        bool(_ASKING.search(triplet.action.name))
+        and isinstance(answer_data(triplet.observation), dict)
+        and any(isinstance(v, bool) for v in answer_data(triplet.observation).values())
+    )  # type: ignore[union-attr]
 
 
 def informative(triplet: Triplet) -> bool:

@@ -37,12 +37,18 @@ LAST_NAMES = (
 COMPANIES = "Apple Google Microsoft Tesla Nvidia Amazon Netflix Intel Meta Oracle".split()
 SECTORS = ("Technology", "Automobile", "Healthcare", "Energy", "Finance")
 CURRENCIES = "USD EUR GBP JPY CAD AUD".split()
-STREETS = ("Oak Street", "Main Street", "Park Avenue", "Lake Road", "Hill Road", "Station Street", "Elm Avenue")
+STREETS = (
+    "Oak Street",
+    "Main Street",
+    "Park Avenue",
+    "Lake Road",
+    "Hill Road",
+    "Station Street",
+    "Elm Avenue",
+)
 REGIONS = ("CA", "NY", "TX", "WA", "FL", "IL")
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-MONTHS = (
-    "January February March April May June July August September October November December"
-).split()
+MONTHS = ("January February March April May June July August September October November December").split()
 # Groups of units that measure the same thing: a conversion stays within one group.
 UNIT_GROUPS = (
     ("km", "m", "cm", "mm", "um", "nm"),

@@ -57,11 +57,15 @@ def number(p: Parameter, found: list[Found], tool: Tool, rng: random.Random, hin
         seen = [f.value for f in found if isinstance(f.value, int | float) and abs(f.value) < 1e7]
         if seen:
             value = float(rng.choice(seen))
-            return _typed(value if rng.random() < 0.6 else round(value * rng.choice((0.5, 0.9, 1.1, 2)), 2), p)
+            return _typed(
+                value if rng.random() < 0.6 else round(value * rng.choice((0.5, 0.9, 1.1, 2)), 2), p
+            )
     if hint and _TOO_MUCH.search(hint):
         high = low + (high - low) / 4
     if high - low <= 1:
-        return _typed(high if rng.random() < 0.4 else round(low + rng.randint(1, 9) / 10 * (high - low), 2), p)
+        return _typed(
+            high if rng.random() < 0.4 else round(low + rng.randint(1, 9) / 10 * (high - low), 2), p
+        )
     value = rng.uniform(low, high)
     if p.multiple:
         return _typed(p.multiple * round(value / p.multiple), p)

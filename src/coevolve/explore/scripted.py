@@ -68,7 +68,9 @@ class ScriptedExplorer:
             InfrastructureError: the world broke.
         """
         if world.split != self._split:
-            raise HeldOutError(f"world {world.id!r} is of the {world.split} split; this explorer takes {self._split}")
+            raise HeldOutError(
+                f"world {world.id!r} is of the {world.split} split; this explorer takes {self._split}"
+            )
         tools = {spec.name: read_tool(spec) for spec in self._environment.offered(world)}
         plan = plan_from(signal, tools, rng) if signal is not None else Plan(lead=lead)
         with self._environment.open(world) as session:
@@ -91,7 +93,9 @@ class ScriptedExplorer:
 class _Scout:
     """One exploration under way."""
 
-    def __init__(self, scene: Scene, chooser: Chooser, memory: Memory, plan: Plan, rng: random.Random) -> None:
+    def __init__(
+        self, scene: Scene, chooser: Chooser, memory: Memory, plan: Plan, rng: random.Random
+    ) -> None:
         self.scene = scene
         self.chooser = chooser
         self.memory = memory
@@ -134,7 +138,9 @@ class _Scout:
 
     # -- one tool --------------------------------------------------------------------------------
 
-    def bring_about(self, tool: Tool, tries: int, depth: int = 0, stack: tuple[str, ...] = (), hint: str = "") -> bool:
+    def bring_about(
+        self, tool: Tool, tries: int, depth: int = 0, stack: tuple[str, ...] = (), hint: str = ""
+    ) -> bool:
         """Try to make ``tool`` succeed: choose arguments, read errors, call what they ask for."""
         stack = (*stack, tool.name)
         error = ""
@@ -165,7 +171,9 @@ class _Scout:
                 repaired_by += self._repair(tool, hint, error, depth, stack)
         return False
 
-    def _credit(self, tool: Tool, choice: Choice, triplet: Triplet, error: str, repaired_by: list[str]) -> None:
+    def _credit(
+        self, tool: Tool, choice: Choice, triplet: Triplet, error: str, repaired_by: list[str]
+    ) -> None:
         self.used[tool.name] = self.used.get(tool.name, 0) + 1
         self.memory.success(tool.name, choice.arguments, choice.portable)
         for key in choice.credits:

@@ -24,7 +24,21 @@ def split_name(name: str) -> tuple[str, ...]:
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
     """A crude stem: ``locked`` and ``locks`` meet at ``lock``, ``activates`` at ``activat``."""
-    for ending in ("ations", "ation", "ating", "ated", "ates", "ate", "ings", "ing", "ies", "ed", "es", "s", "y"):
+    for ending in (
+        "ations",
+        "ation",
+        "ating",
+        "ated",
+        "ates",
+        "ate",
+        "ings",
+        "ing",
+        "ies",
+        "ed",
+        "es",
+        "s",
+        "y",
+    ):
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
             return word[: -len(ending)]
     return word[:-1] if word.endswith("e") and len(word) > 4 else word

@@ -29,12 +29,16 @@ def locate(name: str) -> str:
     """
     if name == "tiny":
         if not (TINY / "model.safetensors").exists():
-            raise ConfigError("the built-in tiny policy is missing from this installation; run 'make tiny-policy'")
+            raise ConfigError(
+                "the built-in tiny policy is missing from this installation; run 'make tiny-policy'"
+            )
         return str(TINY)
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").exists():
-            raise ConfigError(f"model: {name} is a folder without config.json, so it holds no Hugging Face model")
+            raise ConfigError(
+                f"model: {name} is a folder without config.json, so it holds no Hugging Face model"
+            )
         return str(path)
     if name.startswith((".", "/", "~")):
         raise ConfigError(f"model: there is no folder {name}")

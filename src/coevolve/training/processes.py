@@ -56,5 +56,3 @@ class Processes:
             if text is not None:
                 raise TrainingError(f"process {rank} stopped with {text}")
         return result  # type: ignore[no-any-return]
-
-

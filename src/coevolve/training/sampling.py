@@ -122,7 +122,9 @@ class ModelSampler:
         config: Any = model.config
         base: Any = model.get_base_model() if hasattr(model, "peft_config") else model  # type: ignore[operator]
         # transformers renamed the argument during version 5
-        self._cache_name = "cache" if "cache" in inspect.signature(base.forward).parameters else "past_key_values"
+        self._cache_name = (
+            "cache" if "cache" in inspect.signature(base.forward).parameters else "past_key_values"
+        )
         # Holes and rows of unequal age need plain attention: no sliding window, no recurrent state.
         kinds = getattr(config, "layer_types", None) or ["full_attention"]
         self._roomy = set(kinds) == {"full_attention"} and not getattr(config, "use_sliding_window", False)
@@ -180,7 +182,9 @@ class ModelSampler:
     def _recall(self, places: list[tuple[int, int]], old: list[_Memory]) -> tuple[Any, Tensor | None]:
         """One cache with the remembered rows ``places``, whichever batches they were decoded in."""
         if not places:
-            return Cache(layer_class_to_replicate=_RoomyLayer) if self._roomy else DynamicCache(config=self._config), None
+            return Cache(layer_class_to_replicate=_RoomyLayer) if self._roomy else DynamicCache(
+                config=self._config
+            ), None
         slots = max(old[m].seen.shape[1] for m, _ in places)
         seen = torch.zeros((len(places), slots), dtype=torch.long, device=self.device)
         layers = [_RoomyLayer() for _ in old[places[0][0]].cache.layers]

@@ -1,0 +1,188 @@
+"""Tool-call formats: the agent's text in, validated calls out, and back.
+
+The text is data (invariant 6): it is parsed by a JSON decoder or into a syntax tree of literals, every
+name is looked up among the tools offered, every call is checked against its tool's schema. A piece that
+looks like a call and is none becomes an entry of ``malformed`` with its reason; the others still run.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from coevolve.errors import ConfigError
+from coevolve.rollout.schema import MalformedCallError, bind
+from coevolve.types import Json, ToolCall, ToolSpec
+
+FormatName = Literal["hermes", "llama", "python"]
+THINK, UNTHINK = "<think>", "</think>"
+
+MARKER = re.compile(r"\{#-?\s*coevolve:(?P<pairs>[^#]*?)-?#\}")
+"""A comment in a chat template that says how it is meant, e.g.
+``{#- coevolve: tools=none calls=python -#}``. Keys: ``calls`` (hermes, llama, python) and ``tools``
+(``template``: it documents the tools itself; ``system``: we do, in a system message; ``none``: nobody
+does, the model knows them)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedMessage:
+    """One message of the agent, taken apart."""
+
+    text: str
+    """What it said beside calls and thinking."""
+    calls: tuple[ToolCall, ...] = ()
+    malformed: tuple[str, ...] = ()
+    """One ``reason: piece`` for each piece that cannot be executed."""
+
+    @property
+    def ends_turn(self) -> bool:
+        """No call and no attempt at one: the agent has finished answering."""
+        return not self.calls and not self.malformed
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A span that looks like a call: decoded, or not (``reason`` set)."""
+
+    source: str
+    name: str = ""
+    positional: tuple[Json, ...] = ()
+    keyword: dict[str, Json] = field(default_factory=dict)
+    reason: str = ""
+
+
+class Format(ABC):
+    """One way to write calls."""
+
+    name: ClassVar[FormatName]
+
+    @abstractmethod
+    def scan(self, text: str) -> tuple[str, list[Piece]]:
+        """Plain text and pieces of a message whose leading thinking is already gone."""
+
+    @abstractmethod
+    def spans(self, calls: Sequence[ToolCall]) -> list[tuple[str, bool]]:
+        """The written calls as (text, is syntax); only syntax may hold control tokens."""
+
+    @abstractmethod
+    def instructions(self) -> str:
+        """How to write calls, in words, for models whose template does not say."""
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """``calls`` as the policy should have written them; '' for none.
+
+        ``parse(render(calls), tools).calls == calls`` for every valid call.
+        """
+        return "".join(text for text, _ in self.spans(calls))
+
+    def parse(self, text: str, tools: Sequence[ToolSpec], thinking: bool = False) -> ParsedMessage:
+        """Take a message apart; never raises, whatever the text.
+
+        Args:
+            tools: The allow-list.
+            thinking: The prompt itself has opened a thinking block, so the message begins inside it.
+        """
+        said = without_thinking(text, thinking)
+        try:
+            plain, pieces = self.scan(said)
+        except (RecursionError, MemoryError):
+            plain, pieces = said, [Piece(said, reason="nested too deep")]
+        offered = {tool.name: tool for tool in tools}
+        calls: list[ToolCall] = []
+        malformed: list[str] = []
+        for piece in pieces:
+            try:
+                if piece.reason:
+                    raise MalformedCallError(piece.reason)
+                calls.append(bind(piece.name, piece.positional, piece.keyword, offered))
+            except MalformedCallError as error:
+                malformed.append(f"{error}: {excerpt(piece.source)}")
+        return ParsedMessage(plain.strip(), tuple(calls), tuple(malformed))
+
+
+def without_thinking(text: str, opened: bool = False) -> str:
+    """``text`` after its leading thinking blocks; one that never closes swallows the rest."""
+    if opened:
+        _, _, text = text.partition(UNTHINK)
+    while (bare := text.lstrip()).startswith(THINK):
+        _, _, text = bare.partition(UNTHINK)
+    return text
+
+
+def excerpt(source: str) -> str:
+    """At most 80 characters of a piece, on one line."""
+    line = " ".join(source.split())
+    return line if len(line) <= 80 else line[:77] + "..."
+
+
+def get_format(name: FormatName) -> Format:
+    """The format of that name."""
+    from coevolve.rollout.json_formats import HermesFormat, LlamaFormat
+    from coevolve.rollout.python_format import PythonFormat
+
+    kinds: dict[FormatName, type[Format]] = {
+        "hermes": HermesFormat,
+        "llama": LlamaFormat,
+        "python": PythonFormat,
+    }
+    return kinds[name]()
+
+
+def parse(name: FormatName, text: str, tools: Sequence[ToolSpec]) -> ParsedMessage:
+    """:meth:`Format.parse` by the format's name."""
+    return get_format(name).parse(text, tools)
+
+
+def render(name: FormatName, calls: Sequence[ToolCall]) -> str:
+    """:meth:`Format.render` by the format's name."""
+    return get_format(name).render(calls)
+
+
+def marker(template: str) -> dict[str, str]:
+    """What the template's :data:`MARKER` says; empty without one."""
+    found = MARKER.search(template)
+    return dict(re.findall(r"(\w+)=(\w+)", found["pairs"])) if found else {}
+
+
+def knows_tools(template: str) -> bool:
+    """Whether the template's code reads the variable ``tools``."""
+    code = " ".join(re.findall(r"\{[{%](.*?)[}%]\}", template, flags=re.DOTALL))
+    return re.search(r"\btools\b", re.sub(r"'[^']*'|\"[^\"]*\"", "", code)) is not None
+
+
+def detect(template: str | None) -> FormatName:
+    """The format that a chat template asks for.
+
+    A template that knows nothing of tools gets ``python``, BFCL's prompting style, with the tools in a
+    system message of ours.
+
+    Raises:
+        ConfigError: no chat template, or tools in a format that is none of ours.
+    """
+    if not template:
+        raise ConfigError(
+            "the model has no chat template, so it cannot hold a conversation with tools; use an instruct "
+            "model or add chat_template.jinja to its folder"
+        )
+    named = marker(template).get("calls")
+    known: dict[str | None, FormatName] = {"hermes": "hermes", "llama": "llama", "python": "python"}
+    if named in known:
+        return known[named]
+    if named is not None:
+        raise ConfigError(
+            f"the chat template's marker asks for calls={named}; known are hermes, llama, python"
+        )
+    if not knows_tools(template):
+        return "python"
+    if "<function=" not in template:
+        if "<tool_call>" in template and "arguments" in template:
+            return "hermes"
+        if "ipython" in template and "parameters" in template:
+            return "llama"
+    raise ConfigError(
+        "the chat template describes tools in a format that cannot be told; set rollout.format to hermes, "
+        "llama or python (then the calls are explained in a system message)"
+    )
