@@ -59,7 +59,7 @@ def test_a_wrong_type_names_key_and_value(tmp_path: Path) -> None:
 
 
 def test_one_rollout_per_group_is_refused() -> None:
-    with pytest.raises(ConfigError, match="train.group_size"):
+    with pytest.raises(ConfigError, match="group_size"):
         parse_config({"train": {"group_size": 1}}, "run.yaml")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import importlib.metadata
 import os
 import platform
@@ -97,16 +99,11 @@ def check_recipe(config: Config, processes: int = 1) -> list[str]:
     lines.append(f"environment {environment.name} ({environment.version}): worlds {worlds}")
     lines.append(f"signals: {', '.join(s.kind for s in build(config.signals)) or 'none'}")
     rollouts = config.train.tasks_per_step * config.train.group_size
-    if config.train.micro_batch and rollouts % config.train.micro_batch:
-        raise ConfigError(
-            f"train.micro_batch = {config.train.micro_batch} does not divide the {rollouts} rollouts of a step "
-            f"(tasks_per_step {config.train.tasks_per_step} x group_size {config.train.group_size})"
-        )
     lines.append(
         f"a step: {config.train.tasks_per_step} tasks x {config.train.group_size} = {rollouts} rollouts"
     )
     lines.append(_check_model(config))
-    lines += _check_training(config)
+    lines += _check_training(config, processes)
     return lines
 
 
@@ -120,12 +117,19 @@ def _check_model(config: Config) -> str:
     return f"model {config.model}: chat template and tool format agree"
 
 
-def _check_training(config: Config) -> list[str]:
+def _check_training(config: Config, processes: int) -> list[str]:
     if _version("trl") is None:
         return ["training: not checked (pip install 'coevolve[train]')"]
-    from coevolve.training.trl import arguments
+    from trl import GRPOConfig
 
-    arguments(config, Path("unused"))
+    from coevolve.training.settings import trl_arguments
+
+    known = {field.name for field in dataclasses.fields(GRPOConfig)}
+    unknown = [key for key in config.train.extra if key not in known]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.0)
+        raise ConfigError(f"train.extra.{unknown[0]}: GRPOConfig has no such key, did you mean {near[0]!r}?")
+    trl_arguments(config, Path("unused"), processes, gpu=True)
     lines = [f"TRL {_version('trl')}: accepts the settings"]
     if config.train.vllm != "off" and _version("vllm") is None:
         lines.append("vLLM: not installed here; needed where this runs (pip install 'coevolve[vllm]')")

@@ -59,7 +59,8 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
     """The rest of the summary in sentences."""
     pool, rollouts = summary["pool"], summary["rollouts"]
     return [
-        f"pool: {pool['initial']} tasks at the start, {pool['final']} at the end; admitted: {_counts(summary['admitted'])}",
+        f"pool: {pool['initial']} tasks at the start, {pool['final']} at the end",
+        f"admitted: {_counts(summary['admitted'])}",
         f"refused candidates: {_counts(summary['refused'])}",
         f"rollouts: {rollouts['solved']} solved, {rollouts['failed']} failed, {rollouts['invalid']} invalid",
         "seconds: " + ", ".join(f"{name} {value:.0f}" for name, value in summary["seconds"].items()),
@@ -74,8 +75,8 @@ def markdown(summary: Mapping[str, Any]) -> str:
             test = summary[key]
             low, high = test["interval_after"]
             rows.append(
-                f"| {label} ({test['split']} split) | {test['n']} | {test['before']:.1%} | {test['after']:.1%} "
-                f"| {low:.1%} to {high:.1%} |"
+                f"| {label} ({test['split']} split) | {test['n']} | {test['before']:.1%} "
+                f"| {test['after']:.1%} | {low:.1%} to {high:.1%} |"
             )
     title = f"{summary['environment']}, seed {summary['seed']}, {summary['steps']} steps"
     return "\n".join([title, "", *rows, "", *(f"- {line}" for line in lines(summary))]) + "\n"

@@ -13,7 +13,7 @@ _held: set[Path] = set()
 
 
 class FileLock:
-    """An exclusive lock beside ``path`` (``what`` names it in errors), gone with the process however that ends.
+    """An exclusive lock beside ``path`` (``what`` names it in errors), gone with the process.
 
     A record lock (``lockf``), not ``flock``: worker processes forked later do not inherit it, so a
     killed run never leaves its pool locked by orphans.
