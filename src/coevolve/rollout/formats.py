@@ -178,9 +178,9 @@ def detect(template: str | None) -> FormatName:
     if not knows_tools(template):
         return "python"
     if "<function=" not in template:
-        if "<tool_call>" in template and "arguments" in template:
+        if "<tool_call>" in template and re.search(r'arguments\\*":', template):
             return "hermes"
-        if "ipython" in template and "parameters" in template:
+        if "ipython" in template and re.search(r'parameters\\*":', template):
             return "llama"
     raise ConfigError(
         "the chat template describes tools in a format that cannot be told; set rollout.format to hermes, "

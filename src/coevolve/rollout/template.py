@@ -195,7 +195,8 @@ class Template:
         at = next((n for n, (a, b) in enumerate(zip(ours, whole)) if a != b), min(len(ours), len(whole)))
         raise ConfigError(
             "the chat template rewrites earlier messages when later ones are added, so token ids cannot "
-            f"only be appended: it renders {whole[max(0, at - 20) : at + 40]!r} where {ours[at : at + 40]!r} stood; "
+            f"only be appended: it renders {whole[max(0, at - 20) : at + 40]!r} in place of "
+            f"{ours[max(0, at - 20) : at + 40]!r}; "
             "use a template that is prefix-preserving"
         )
 
@@ -234,4 +235,5 @@ def _join(pieces: Pieces, names: Sequence[str]) -> str:
 
 
 def _unthought(text: str) -> str:
-    return re.sub(rf"\s*({THINK}|{UNTHINK})\s*", "", text)
+    """Without thinking tags and without spaces, which come and go with them."""
+    return re.sub(rf"{THINK}|{UNTHINK}|\s", "", text)
