@@ -167,7 +167,11 @@ def test_a_pattern_is_counted_only_where_the_world_offers_its_tools() -> None:
     worlds = [replace(TASK.world, id=name) for name in ("with", "without")]
     signal = Rare(RareConfig(), lambda world: {"get", "delete"} if world.id == "with" else {"get"})
     able, unable = a_task(world=worlds[0]), a_task(world=worlds[1])
-    groups = [many(unable, 1, [get("a")], 1000), many(able, 0, [delete("a")], 5), many(able, 1, [get("a")], 5)]
+    groups = [
+        many(unable, 1, [get("a")], 1000),
+        many(able, 0, [delete("a")], 5),
+        many(able, 1, [get("a")], 5),
+    ]
     assert signal.observe(1, groups) == [], "half of the calls where it can be called at all"
     assert signal.observe(2, [many(unable, 0, [delete("a")], 1)]) == [], "not offered there: no pattern"
 
