@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keyvalue import KeyValue, a_group, a_rollout, a_task, delete, get, put
 
 from coevolve.config import PoolConfig
 from coevolve.errors import HeldOutError, RunError
 from coevolve.pool import Pool, Retire, Uniform, build
 from coevolve.pool.listing import signal_rows, task_rows
 from coevolve.types import Candidate, Observation, Origin, Signal, Task, Triplet, Verdict
+from keyvalue import KeyValue, a_group, a_rollout, a_task, delete, get, put
 
 YES = Verdict(True, "admitted", {}, 0.5)
 
@@ -279,7 +279,7 @@ def test_a_damaged_copy_is_refused_and_harms_nothing(tmp_path: Path, pool: Pool)
     whole, digest = copy.read_bytes(), pool.digest()
     for damaged in (whole[: len(whole) // 2], b"", b"not a database at all" * 100):
         copy.write_bytes(damaged)
-        with pytest.raises(RunError, match="copy.db"):
+        with pytest.raises(RunError, match=r"copy\.db"):
             pool.restore(copy)
         assert pool.digest() == digest
     copy.unlink()

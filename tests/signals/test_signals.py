@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keyvalue import a_group, a_rollout, a_task, delete, get, put
 
 from coevolve.config import BoundaryConfig, ForgettingConfig, RareConfig, SignalsConfig
 from coevolve.signals import Boundary, Detector, Forgetting, Rare, build
 from coevolve.types import Group, Task, Tokens, ToolCall
+from keyvalue import a_group, a_rollout, a_task, delete, get, put
 
 TASK = a_task(put("a"), get("a"))
 OTHER = a_task(put("b"))
