@@ -1,0 +1,123 @@
+"""What may not enter the pool whatever it replays to: duplicates, leaks, and what the evaluation holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from datasketch import MinHash, MinHashLSH
+
+from coevolve.types import Json, Split, Task, canonical, fingerprint
+
+THRESHOLD = 0.85
+"""Estimated Jaccard similarity of shingles from which two tasks are near duplicates."""
+_PERMUTATIONS = 64
+_CALL_SYNTAX = re.compile(
+    r"\b[A-Za-z_][A-Za-z0-9_]*\s?\((?=[^)]*[=\[{'\"])|\b[a-z]+_[a-z_]+\(|[{\[]\s*\"\w+\"\s*:"
+)
+_WORD = re.compile(r"\w+")
+
+
+def solution_key(task: Task) -> str:
+    """Same world and same calls, however worded and however cut into turns."""
+    calls = [[call.name, call.arguments] for turn in task.solution for call in turn]
+    return fingerprint([task.world.environment, task.world.key, calls])
+
+
+def text_key(task: Task) -> str:
+    """The words alone, without case, spaces and punctuation."""
+    return fingerprint([" ".join(_WORD.findall(turn.lower())) for turn in task.turns])
+
+
+def shingles(task: Task) -> set[str]:
+    """Language-neutral: every word of the text in pairs, and every call with its arguments."""
+    words = _WORD.findall(" ".join(task.turns).lower())
+    found = {f"{a} {b}" for a, b in zip(words, words[1:])}
+    for turn in task.solution:
+        for call in turn:
+            found.add(f"call {call.name}")
+            found |= {f"{call.name} {name} {canonical(value)}" for name, value in call.arguments.items()}
+    return found
+
+
+class Screen:
+    """Grows with the pool; rebuilt from it on resume.
+
+    Args:
+        tasks: what the pool holds already.
+        evaluation: the evaluation split's tasks; their ids, texts and solutions are kept, nothing else.
+        split: the only split whose worlds may enter.
+        threshold: similarity from which two tasks are near duplicates.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[Task] = (),
+        evaluation: Iterable[Task] = (),
+        split: Split = "train",
+        threshold: float = THRESHOLD,
+    ) -> None:
+        self._split = split
+        self._lsh = MinHashLSH(threshold=threshold, num_perm=_PERMUTATIONS)
+        self._threshold = threshold
+        self._sketches: dict[str, MinHash] = {}
+        self._solutions: dict[str, str] = {}
+        self._held: dict[str, str] = {}
+        for task in evaluation:
+            for key in (task.id, text_key(task), solution_key(task)):
+                self._held[key] = task.name or task.id
+        for task in tasks:
+            self.add(task)
+
+    def __len__(self) -> int:
+        return len(self._sketches)
+
+    def add(self, task: Task) -> None:
+        """Remember an admitted task; adding it again changes nothing."""
+        if task.id in self._sketches:
+            return
+        sketch = _sketch(task)
+        self._sketches[task.id] = sketch
+        self._lsh.insert(task.id, sketch)
+        self._solutions.setdefault(solution_key(task), task.id)
+
+    def refusal(self, task: Task) -> tuple[str, dict[str, Json]] | None:
+        """Reason and evidence, or None if nothing speaks against it."""
+        if task.world.split != self._split:
+            return "wrong_split", {"world": task.world.id, "split": task.world.split}
+        for key in (task.id, text_key(task), solution_key(task)):
+            if key in self._held:
+                return "eval_overlap", {"with": self._held[key]}
+        leak = spelled_out(task.turns, [call.name for turn in task.solution for call in turn])
+        if leak:
+            return "spells_out_calls", {"text": leak}
+        twin = self._solutions.get(solution_key(task))
+        if twin is not None:
+            return "duplicate", {"of": twin}
+        sketch = _sketch(task)
+        for other in sorted(self._lsh.query(sketch)):
+            similarity = sketch.jaccard(self._sketches[other])
+            if similarity >= self._threshold:
+                return "near_duplicate", {"of": other, "similarity": round(similarity, 3)}
+        return None
+
+
+def spelled_out(turns: Sequence[str], names: Sequence[str]) -> str:
+    """The piece of text that gives calls away: call syntax, JSON, or a tool's own compound name."""
+    for turn in turns:
+        found = _CALL_SYNTAX.search(turn)
+        if found:
+            return found.group(0)
+        for name in names:
+            compound = "_" in name or re.search(r"[a-z][A-Z]", name)
+            if compound and re.search(rf"\b{re.escape(name)}\b", turn):
+                return name
+            if re.search(rf"\b{re.escape(name)}\s?\(", turn):
+                return f"{name}("
+    return ""
+
+
+def _sketch(task: Task) -> MinHash:
+    sketch = MinHash(num_perm=_PERMUTATIONS, seed=1)
+    sketch.update_batch([s.encode() for s in sorted(shingles(task))])
+    return sketch

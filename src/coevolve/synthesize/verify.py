@@ -1,0 +1,142 @@
+"""Strict replay: the only door to the pool (invariant 3)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from coevolve.config import VerifyConfig
+from coevolve.environments.base import Environment
+from coevolve.errors import InfrastructureError
+from coevolve.explore.found import answer_data
+from coevolve.explore.judge import empty
+from coevolve.synthesize.replay import Replayer, Run
+from coevolve.synthesize.screen import Screen
+from coevolve.types import Candidate, Json, Split, Task, ToolCall, Verdict
+
+
+class ReplayVerifier:
+    """Judges candidates by running them, with no hint, in fresh worlds.
+
+    Args:
+        environment: where to replay.
+        config: ``rule: replay`` is invariant 3; ``rule: paper`` also lets in what merely earns a reward.
+        screen: duplicates, leaks and overlap with the evaluation split; one that knows nothing by default.
+        split: the only split that tasks may come from.
+        replayer: shared with the abstractor, so that a run is paid for once.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: VerifyConfig | None = None,
+        screen: Screen | None = None,
+        split: Split = "train",
+        replayer: Replayer | None = None,
+    ) -> None:
+        self._environment = environment
+        self._config = config or VerifyConfig()
+        self._screen = screen or Screen(split=split)
+        self._split: Split = split
+        self._replayer = replayer or Replayer(environment)
+
+    def verify(self, candidate: Candidate) -> Verdict:
+        """One verdict with reason and evidence; never raises for a bad candidate.
+
+        Raises:
+            InfrastructureError: the world broke; the candidate is not judged.
+        """
+        started = time.perf_counter()
+        reason, evidence = self._judge(candidate.task)
+        admitted = reason == "admitted"
+        if admitted:
+            self._screen.add(candidate.task)
+        return Verdict(admitted, reason, evidence, time.perf_counter() - started)
+
+    def _judge(self, task: Task) -> tuple[str, dict[str, Json]]:
+        refusal = self._screen.refusal(task)
+        if refusal is not None:
+            return refusal
+        calls = [call for turn in task.solution for call in turn]
+        if not calls or len(task.turns) != len(task.solution):
+            return "no_solution", {"turns": len(task.turns), "solution": len(task.solution)}
+        if self._config.rule == "paper":
+            return self._paper(task)
+        run = self._replayer.fresh(task.world, calls)
+        evidence = _evidence(run, calls)
+        if run.broken:
+            return "broken_world", evidence
+        if not run.clean:
+            return "replay_error", evidence
+        again = self._replayer.run(task.world, calls)
+        if again.marks != run.marks or [o.text for o in again.observations] != [
+            o.text for o in run.observations
+        ]:
+            return "not_repeatable", {**evidence, "again": _evidence(again, calls)}
+        if run.marks[0] == run.marks[-1] and all(empty(answer_data(o)) for o in run.observations):
+            return "no_effect", evidence
+        nothing = self._reward(task, ())
+        if nothing > 0:
+            return "solved_by_nothing", {**evidence, "reward": nothing}
+        reward = self._reward(task, task.solution)
+        if reward < 1:
+            return "reference_not_rewarded", {**evidence, "reward": reward}
+        index = self._superfluous(task, calls, run)
+        if index is not None:
+            return "superfluous_call", {**evidence, "call": index, "name": calls[index].name}
+        return "admitted", evidence
+
+    def _paper(self, task: Task) -> tuple[str, dict[str, Json]]:
+        """The paper's rule: the objective is reached, or the environment pays something all the same."""
+        calls = [call for turn in task.solution for call in turn]
+        run = self._replayer.fresh(task.world, calls)
+        evidence = _evidence(run, calls)
+        if run.clean:
+            return "admitted", evidence
+        reward = self._reward(task, task.solution)
+        evidence["reward"] = reward
+        return ("admitted" if reward > 0 else "replay_error"), evidence
+
+    def _reward(self, task: Task, solution: Sequence[Sequence[ToolCall]]) -> float:
+        with self._environment.open(task.world) as session:
+            for index in range(len(task.turns)):
+                for call in solution[index] if solution else ():
+                    session.call(call)
+                session.end_turn()
+            return self._environment.grade(task, session).reward
+
+    def _superfluous(self, task: Task, calls: Sequence[ToolCall], run: Run) -> int | None:
+        """The first call that could be left out: no effect, no answer, and no later call needs it."""
+        if len(calls) == 1:
+            return None
+        for index in range(len(calls)):
+            answer = answer_data(run.observations[index])
+            changed = run.marks[index] != run.marks[index + 1]
+            same_before = any(
+                calls[j] == calls[index] and run.observations[j].text == run.observations[index].text
+                for j in range(index)
+            )
+            if not changed and not empty(answer) and not same_before:
+                continue  # an answer that the text asks for
+            rest = [call for j, call in enumerate(calls) if j != index]
+            without = self._replayer.run(task.world, rest)
+            texts = [o.text for j, o in enumerate(run.observations) if j != index]
+            if (
+                without.clean
+                and without.marks[-1] == run.marks[-1]
+                and [o.text for o in without.observations] == texts
+            ):
+                return index
+        return None
+
+
+def _evidence(run: Run, calls: Sequence[ToolCall]) -> dict[str, Json]:
+    return {
+        "observations": [o.text[:300] for o in run.observations],
+        "states": list(run.marks),
+        "calls": len(calls),
+        **({"broken": run.broken} if run.broken else {}),
+    }
+
+
+__all__ = ["InfrastructureError", "ReplayVerifier"]
