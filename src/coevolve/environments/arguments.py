@@ -6,6 +6,7 @@ Nothing is coerced: what passes is handed on exactly as it came (invariant 6).
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,7 +25,10 @@ _NAMES = {
 
 
 def kind_of(value: Any) -> str:
-    """The JSON type of a Python value; ``integer`` for whole numbers of either Python type."""
+    """The JSON type of a Python value; ``integer`` for whole numbers of either Python type.
+
+    ``unknown`` for what JSON cannot hold: infinities, lone surrogates, other classes.
+    """
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -32,10 +36,18 @@ def kind_of(value: Any) -> str:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return "integer"
     if isinstance(value, float):
-        return "number"
+        return "number" if math.isfinite(value) else "unknown"
     if isinstance(value, str):
-        return "string"
+        return "string" if value.isascii() or _encodes(value) else "unknown"
     return "array" if isinstance(value, (list, tuple)) else "object" if isinstance(value, dict) else "unknown"
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def compile_check(schema: Mapping[str, Any]) -> Check:
@@ -50,7 +62,7 @@ def compile_check(schema: Mapping[str, Any]) -> Check:
     def check(value: Any) -> str | None:
         kind = kind_of(value)
         if kind not in types and not (kind == "integer" and "number" in types):
-            return f"must be {expected}, not {_NAMES.get(kind, type(value).__name__)}"
+            return f"must be {expected}, not {_NAMES.get(kind, 'something JSON cannot hold')}"
         if allowed is not None and value not in allowed:
             return f"must be one of {', '.join(map(repr, allowed))}"
         if items is not None and kind == "array":

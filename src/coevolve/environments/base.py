@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -114,3 +114,21 @@ class Environment(ABC):
     @abstractmethod
     def grade(self, task: Task, session: Session) -> Grade:
         """Judge the session's finished turns against the task's reference solution."""
+
+    def replay(self, task: Task) -> tuple[TurnRecord, ...]:
+        """The task's solution in a fresh world, with no hint; one round trip where worlds live elsewhere.
+
+        Each turn's ``state`` is the state's fingerprint: small, and equal where states are.
+
+        Raises:
+            BrokenWorldError: the solution leaves a state that cannot be compared.
+            InfrastructureError: a call overran its deadline, or the world was lost.
+        """
+        states = []
+        with self.open(task.world) as session:
+            for turn in task.solution:
+                session.run(turn)
+                session.end_turn()
+                states.append(session.fingerprint())
+            turns = session.record()
+        return tuple(replace(turn, state=state) for turn, state in zip(turns, states))

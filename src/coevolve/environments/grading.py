@@ -46,8 +46,8 @@ def broken(turn: TurnRecord) -> str:
     return ""
 
 
-def replay(environment: Environment, task: Task) -> tuple[TurnRecord, ...]:
-    """The task's solution, run in a fresh world with no hint."""
+def run_solution(environment: Environment, task: Task) -> tuple[TurnRecord, ...]:
+    """The task's solution in a fresh world, with no hint; whole states, broken ones as markers."""
     with environment.open(task.world) as session:
         for turn in task.solution:
             for call in turn:
@@ -81,7 +81,7 @@ class References:
             if found is not None:
                 self._kept.move_to_end(task.id)
                 return found
-        found = replay(environment, task)
+        found = run_solution(environment, task)
         with self._lock:
             self._kept[task.id] = found
             while len(self._kept) > self._size:

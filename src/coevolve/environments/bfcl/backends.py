@@ -144,12 +144,17 @@ def _lenient(schema: dict[str, Any], nullable: frozenset[str]) -> dict[str, Any]
     return {**schema, "properties": properties}
 
 
+@cache
+def _mpmath() -> Any:
+    return package.import_module("mpmath").mp
+
+
 @contextmanager
 def _own_precision(group: str) -> Iterator[None]:
     if group != "MathAPI":
         yield
         return
-    mp = package.import_module("mpmath").mp
+    mp = _mpmath()
     before = mp.dps
     try:
         with decimal.localcontext():

@@ -30,7 +30,8 @@ class BfclSession(Session):
             for name, tool in backends.tool_table(group).items()
             if name not in entry.excluded
         }
-        self._states: dict[str, tuple[dict[str, Json], str]] = {}
+        self._states: dict[str, dict[str, Json]] = {}
+        self._texts: dict[str, str] = {}
         self._calls: list[ToolCall] = []
         self._observations: list[Observation] = []
         self._turns: list[TurnRecord] = []
@@ -48,11 +49,11 @@ class BfclSession(Session):
         self._calls, self._observations = [], []
 
     def state(self) -> Json:
-        return {group: self._part(group)[0] for group in self._instances}
+        return {group: self._part(group) for group in self._instances}
 
     def fingerprint(self) -> str:
         """As the base class has it, from the parts' texts: only what was called is walked again."""
-        return fingerprint_of({group: self._part(group)[1] for group in self._instances})
+        return fingerprint_of({group: self._text(group) for group in self._instances})
 
     def record(self) -> tuple[TurnRecord, ...]:
         return tuple(self._turns)
@@ -61,12 +62,17 @@ class BfclSession(Session):
         self._instances = {}
         self._tools = {}
 
-    def _part(self, group: str) -> tuple[dict[str, Json], str]:
-        """State and canonical text of one class; kept until one of its tools is called."""
+    def _part(self, group: str) -> dict[str, Json]:
+        """State of one class; kept until one of its tools is called."""
         if group not in self._states:
-            state = public_state(self._instances[group])
-            self._states[group] = (state, canonical(state))
+            self._states[group] = public_state(self._instances[group])
         return self._states[group]
+
+    def _text(self, group: str) -> str:
+        """The canonical text of :meth:`_part`."""
+        if group not in self._texts:
+            self._texts[group] = canonical(self._part(group))
+        return self._texts[group]
 
     def _run(self, call: ToolCall) -> Observation:
         tool = self._tools.get(call.name)
@@ -78,6 +84,7 @@ class BfclSession(Session):
         if wrong:
             return _refused(f"{call.name}: {wrong}")
         self._states.pop(tool.group, None)
+        self._texts.pop(tool.group, None)
         text, value, error = backends.run(
             tool, getattr(self._instances[tool.group], tool.name), call.arguments
         )

@@ -13,6 +13,7 @@ from coevolve.types import Json
 
 MAX_DEPTH = 120
 MAX_NODES = 200_000
+_LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
 def public_state(instance: Any) -> dict[str, Json]:
@@ -24,7 +25,11 @@ def public_state(instance: Any) -> dict[str, Json]:
         BrokenWorldError: the state contains itself, or is too deep or too large to compare.
     """
     walk = _Walk()
-    return {name: walk.plain(value, 0) for name, value in vars(instance).items() if not name.startswith("_")}
+    return {
+        name: value if type(value) in _LEAVES else walk.plain(value, 0)
+        for name, value in vars(instance).items()
+        if name[0] != "_"
+    }
 
 
 class _Walk:
@@ -33,44 +38,49 @@ class _Walk:
         self.above: set[int] = set()
 
     def plain(self, value: Any, depth: int) -> Json:
-        if value is None or isinstance(value, (str, int, float)):
-            return value
-        self.nodes += 1
+        kind = type(value)
+        if kind in _LEAVES:
+            leaf: Json = value
+            return leaf
         if depth > MAX_DEPTH:
             raise BrokenWorldError(f"the world nests more than {MAX_DEPTH} levels deep")
-        if self.nodes > MAX_NODES:
-            raise BrokenWorldError(f"the world has more than {MAX_NODES} parts")
         if id(value) in self.above:
             raise BrokenWorldError("the world contains itself, e.g. a directory copied into itself")
         self.above.add(id(value))
-        try:
-            return self._inside(value, depth + 1)
-        finally:
-            self.above.discard(id(value))
+        result: Json
+        if kind is dict:
+            result = self._mapping(value, depth + 1)
+        elif kind is list or kind is tuple:
+            result = self._sequence(value, depth + 1)
+        elif kind is set:
+            result = sorted(self._sequence(value, depth + 1), key=repr)
+        elif hasattr(value, "contents"):
+            result = {"directory": value.name, "contents": self._mapping(value.contents, depth + 1)}
+        elif hasattr(value, "content"):
+            result = {"file": value.name, "content": value.content}
+        else:
+            result = repr(value)
+        self.above.discard(id(value))
+        return result
 
-    def _inside(self, value: Any, depth: int) -> Json:
-        if isinstance(value, dict):
-            return self._mapping(value, depth)
-        if isinstance(value, (list, tuple)):
-            self.nodes += len(value)
-            return [self.plain(item, depth) for item in value]
-        if isinstance(value, (set, frozenset)):
-            return sorted((self.plain(item, depth) for item in value), key=repr)
-        if hasattr(value, "contents"):
-            return {"directory": value.name, "contents": self._mapping(value.contents, depth)}
-        if hasattr(value, "content"):
-            return {"file": value.name, "content": value.content}
-        return repr(value)
+    def _sequence(self, values: Any, depth: int) -> list[Json]:
+        self._count(len(values))
+        return [item if type(item) in _LEAVES else self.plain(item, depth) for item in values]
 
-    def _mapping(self, value: dict[Any, Any], depth: int) -> Json:
-        self.nodes += len(value)
-        if all(isinstance(key, str) for key in value):
-            return {key: self.plain(item, depth) for key, item in value.items()}
-        # 1 and "1" are different keys to the official checker: told apart where both types occur.
-        mixed = any(isinstance(key, str) for key in value)
-        return {
-            key if isinstance(key, str) else f"{type(key).__name__}:{key}" if mixed else str(key): self.plain(
-                item, depth
-            )
-            for key, item in value.items()
-        }
+    def _mapping(self, value: dict[Any, Any], depth: int) -> dict[str, Json]:
+        self._count(len(value))
+        result: dict[str, Json] = {}
+        mixed = None
+        for key, item in value.items():
+            if type(key) is not str:
+                # 1 and "1" are different keys to the official checker: told apart where both types occur.
+                if mixed is None:
+                    mixed = any(isinstance(other, str) for other in value)
+                key = f"{type(key).__name__}:{key}" if mixed else str(key)
+            result[key] = item if type(item) in _LEAVES else self.plain(item, depth)
+        return result
+
+    def _count(self, more: int) -> None:
+        self.nodes += more + 1
+        if self.nodes > MAX_NODES:
+            raise BrokenWorldError(f"the world has more than {MAX_NODES} parts")

@@ -1,0 +1,165 @@
+"""The inside of one worker: sessions by number, requests over one pipe, nothing else.
+
+Started as ``python -m coevolve.environments.worker_process DESCRIPTOR``: a fresh interpreter, so no
+torch, no locks and no half-initialised ``__main__`` come along, whatever the parent has loaded.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import sys
+import time
+import traceback
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from coevolve.environments.base import Environment, Session, TurnRecord
+from coevolve.errors import InfrastructureError
+from coevolve.types import Observation, Task, ToolCall, World
+
+FLUSH_SECONDS = 0.01
+"""Answers of a batch are sent at least this often, so that the parent can tell work from a hang."""
+
+LogEntry = tuple[ToolCall, int] | None
+"""A call with its answer's check sum; None ends a turn."""
+
+
+def checksum(observation: Observation) -> int:
+    """What a rebuilt session must answer again."""
+    return zlib.crc32(observation.text.encode("utf-8", "surrogatepass"))
+
+
+class Host:
+    """Carries out requests on the sessions of one process."""
+
+    def __init__(self, environment: Environment, send: Callable[[str, Any], None]) -> None:
+        self.environment = environment
+        self.sessions: dict[int, Session] = {}
+        self.send = send
+
+    def open(self, number: int, world: World) -> None:
+        self.sessions[number] = self.environment.open(world)
+
+    def close(self, number: int) -> None:
+        session = self.sessions.pop(number, None)
+        if session is not None:
+            session.close()
+
+    def call(self, number: int, call: ToolCall) -> Observation:
+        return self.sessions[number].call(call)
+
+    def step(self, number: int, call: ToolCall) -> tuple[Observation, str | BaseException]:
+        """As :meth:`Session.step`; the observation survives where the fingerprint fails."""
+        session = self.sessions[number]
+        observation = session.call(call)
+        try:
+            return observation, session.fingerprint()
+        except Exception as error:
+            return observation, error
+
+    def run(self, number: int, calls: tuple[ToolCall, ...]) -> list[Observation]:
+        """All answers; those due for a flush are sent ahead as parts."""
+        session, done, sent = self.sessions[number], [], time.monotonic()
+        for call in calls:
+            done.append(session.call(call))
+            if time.monotonic() - sent > FLUSH_SECONDS:
+                self.send("part", done)
+                done, sent = [], time.monotonic()
+        return done
+
+    def end_turn(self, number: int) -> None:
+        self.sessions[number].end_turn()
+
+    def state(self, number: int) -> Any:
+        return self.sessions[number].state()
+
+    def fingerprint(self, number: int) -> str:
+        return self.sessions[number].fingerprint()
+
+    def record(self, number: int) -> Any:
+        return self.sessions[number].record()
+
+    def grade(self, number: int, task: Task) -> Any:
+        return self.environment.grade(task, self.sessions[number])
+
+    def replay(self, task: Task) -> tuple[TurnRecord, ...]:
+        """As :meth:`Environment.replay`, with signs of life between."""
+        states = []
+        with self.environment.open(task.world) as session:
+            self.send("part", ())
+            for turn in task.solution:
+                for call in turn:
+                    began = time.monotonic()
+                    session.call(call)
+                    if time.monotonic() - began > FLUSH_SECONDS:
+                        self.send("part", ())
+                session.end_turn()
+                states.append(session.fingerprint())
+            turns = session.record()
+        return tuple(replace(turn, state=state) for turn, state in zip(turns, states))
+
+    def rebuild(self, number: int, world: World, log: list[LogEntry]) -> None:
+        """A session that a killed worker held, by replaying its log.
+
+        Raises:
+            InfrastructureError: a call answers otherwise than the first time.
+        """
+        self.close(number)
+        session = self.environment.open(world)
+        for entry in log:
+            if entry is None:
+                session.end_turn()
+            elif checksum(session.call(entry[0])) != entry[1]:
+                raise InfrastructureError(
+                    f"world {world.id!r} cannot be rebuilt: {entry[0].name} answers otherwise when replayed"
+                )
+        self.sessions[number] = session
+
+
+def main(descriptor: int) -> None:
+    """Serve until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    connection = Connection(descriptor)
+
+    backstop = 0.0
+
+    def send(kind: str, value: Any) -> None:
+        # If the parent is gone by the time a call overruns, nobody would kill this process: the kernel
+        # does, even while Python is inside one endless operation.
+        signal.setitimer(signal.ITIMER_REAL, backstop if kind == "part" else 0)
+        connection.send_bytes(pickle.dumps((kind, value), pickle.HIGHEST_PROTOCOL))
+
+    def attempt(work: Callable[[], Any]) -> None:
+        try:
+            kind, value = "ok", work()
+        except Exception as error:
+            error.add_note("in a worker process:\n" + traceback.format_exc())
+            kind, value = "raise", error
+        try:
+            send(kind, value)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            send("raise", InfrastructureError(f"{type(value).__name__} cannot leave its worker: {error}"))
+
+    hosts: list[Host] = []
+    try:
+        factory = connection.recv_bytes()
+        attempt(lambda: hosts.append(Host(pickle.loads(factory)(), send)))
+        while hosts:
+            backstop, name, arguments = pickle.loads(connection.recv_bytes())
+            work: Callable[..., Any] = getattr(hosts[0], name)
+            signal.setitimer(signal.ITIMER_REAL, backstop)
+            if name == "close":
+                work(*arguments)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            else:
+                attempt(lambda work=work, arguments=arguments: work(*arguments))  # type: ignore[misc]
+    except (EOFError, OSError):
+        return
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

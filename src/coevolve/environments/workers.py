@@ -1,0 +1,145 @@
+"""Sessions in worker processes, so that no call can stall or crash the caller (invariant 7).
+
+A call that overruns its deadline kills its worker. The session that made it has failed: the call,
+and every later one, answers with an error, and its grade is 0. The worker's other sessions are
+rebuilt by replaying their logs when they are next used, and notice nothing. A worker that dies for
+reasons of its own costs one rebuild; if it dies again over the same request, that session raises
+:class:`~coevolve.errors.InfrastructureError` (its rollout is invalid, not failed).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from coevolve.environments.base import Environment, Session, TurnRecord
+from coevolve.environments.worker_pipe import Died, Overrun, Worker
+from coevolve.environments.worker_session import OPEN_SECONDS, WorkerSession
+from coevolve.errors import InfrastructureError
+from coevolve.types import Grade, Split, Task, ToolSpec, World
+
+_METRICS = ("workers/killed", "workers/died", "workers/rebuilt", "workers/timeouts")
+
+
+class WorkerEnvironment(Environment):
+    """Any environment, its sessions spread over ``workers`` processes.
+
+    Sessions may be used from several threads, one thread a session. Results do not depend on the
+    number of workers; with 0, sessions live in this process and have no deadline.
+
+    Args:
+        factory: makes the environment; importable from a fresh interpreter (a class, a function or
+            a :func:`functools.partial` of one).
+        workers: number of processes, started when first used.
+        call_seconds: deadline of one tool call.
+    """
+
+    def __init__(
+        self, factory: Callable[[], Environment], workers: int = 2, call_seconds: float = 5.0
+    ) -> None:
+        self.inner = factory()
+        """The same environment in this process: worlds, tasks and tools come from it."""
+        self.name, self.version = self.inner.name, self.inner.version
+        self.call_seconds = call_seconds
+        self._counts: Counter[str] = Counter(dict.fromkeys(_METRICS, 0))
+        self._workers = [Worker(factory, self._counts) for _ in range(workers)]
+        self._numbers = itertools.count()
+        self._choice = threading.Lock()
+        self._owner = os.getpid()
+
+    def worlds(self, split: Split) -> Sequence[World]:
+        return self.inner.worlds(split)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return self.inner.tasks(split)
+
+    def offered(self, world: World) -> Sequence[ToolSpec]:
+        return self.inner.offered(world)
+
+    def tools(self, task: Task, turn: int) -> Sequence[ToolSpec]:
+        return self.inner.tools(task, turn)
+
+    def open(self, world: World) -> Session:
+        """A fresh world in the worker with the fewest open sessions.
+
+        Raises:
+            InfrastructureError: the world does not open, in time or at all.
+        """
+        if not self._workers:
+            return self.inner.open(world)
+        worker = self._pick()
+        try:
+            return WorkerSession(
+                worker,
+                next(self._numbers),
+                world,
+                self.call_seconds,
+                self._counts,
+                lambda: self._release(worker),
+            )
+        except BaseException:
+            self._release(worker)
+            raise
+
+    def grade(self, task: Task, session: Session) -> Grade:
+        if isinstance(session, WorkerSession):
+            return session.grade(task)
+        return self.inner.grade(task, session)
+
+    def replay(self, task: Task) -> tuple[TurnRecord, ...]:
+        if not self._workers:
+            return self.inner.replay(task)
+        worker = self._pick()
+        opening = OPEN_SECONDS + len(task.world.prefix) * self.call_seconds
+        try:
+            with worker.lock:
+                for _ in range(2):
+                    try:
+                        worker.ensure()
+                        return tuple(worker.ask(opening, "replay", task, later=self.call_seconds))
+                    except Died:
+                        continue
+        except Overrun:
+            raise InfrastructureError(
+                f"a call of the solution of task {task.name or task.id} overran {self.call_seconds:g} s"
+            ) from None
+        finally:
+            self._release(worker)
+        raise InfrastructureError(f"a worker died twice over the solution of task {task.name or task.id}")
+
+    def metrics(self) -> dict[str, float]:
+        """Counts since the start: kills for overruns, deaths, sessions rebuilt, calls timed out."""
+        return {key: float(value) for key, value in sorted(self._counts.items())}
+
+    def close(self) -> None:
+        """End the worker processes; idempotent. They also end with this process."""
+        for worker in self._workers:
+            with worker.lock:
+                worker.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _pick(self) -> Worker:
+        if os.getpid() != self._owner:
+            raise InfrastructureError(
+                "a WorkerEnvironment cannot be used in a forked process; make one there"
+            )
+        with self._choice:
+            worker = min(self._workers, key=lambda candidate: candidate.sessions)
+            worker.sessions += 1
+        return worker
+
+    def _release(self, worker: Worker) -> None:
+        with self._choice:
+            worker.sessions -= 1
