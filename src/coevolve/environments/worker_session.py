@@ -9,7 +9,7 @@ from typing import Any
 
 from coevolve.environments.base import Session, TurnRecord
 from coevolve.environments.worker_pipe import Died, Overrun, Worker
-from coevolve.environments.worker_process import LogEntry, checksum
+from coevolve.environments.worker_process import LogEntry, Plain, checksum
 from coevolve.errors import BrokenWorldError, InfrastructureError
 from coevolve.types import Grade, Json, Observation, Task, ToolCall, World
 
@@ -57,7 +57,7 @@ class WorkerSession(Session):
         if self._failure:
             return self._refusal()
         try:
-            observation: Observation = self._request("call", call)
+            observation = Observation(*self._request("call", call))
         except Overrun:
             return self._fail(call)
         self._log.append((call, checksum(observation)))
@@ -67,10 +67,11 @@ class WorkerSession(Session):
         if self._failure:
             raise BrokenWorldError(self._failure)
         try:
-            observation, after = self._request("step", call)
+            plain, after = self._request("step", call)
         except Overrun:
             self._fail(call)
             raise BrokenWorldError(self._failure) from None
+        observation = Observation(*plain)
         self._log.append((call, checksum(observation)))
         if isinstance(after, BaseException):
             raise after
@@ -80,14 +81,14 @@ class WorkerSession(Session):
         """All calls in one request; after an overrun they go one by one, to find the one to blame."""
         if self._failure or not calls:
             return tuple(self._refusal() for _ in calls)
-        done: list[Observation] = []
+        parts: list[Plain] = []
         try:
-            rest = self._request("run", tuple(calls), on_part=done.extend, on_retry=done.clear)
+            rest = self._request("run", tuple(calls), on_part=parts.extend, on_retry=parts.clear)
         except Overrun:
             return tuple(self.call(call) for call in calls)
-        done += rest
+        done = tuple(Observation(*plain) for plain in (*parts, *rest))
         self._log += [(call, checksum(observation)) for call, observation in zip(calls, done)]
-        return tuple(done)
+        return done
 
     def end_turn(self) -> None:
         if not self._failure:

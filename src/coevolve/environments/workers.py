@@ -21,7 +21,7 @@ from coevolve.environments.base import Environment, Session, TurnRecord
 from coevolve.environments.worker_pipe import Died, Overrun, Worker
 from coevolve.environments.worker_session import OPEN_SECONDS, WorkerSession
 from coevolve.errors import InfrastructureError
-from coevolve.types import Grade, Split, Task, ToolSpec, World
+from coevolve.types import Grade, Observation, Split, Task, ToolSpec, World
 
 _METRICS = ("workers/killed", "workers/died", "workers/rebuilt", "workers/timeouts")
 
@@ -101,7 +101,11 @@ class WorkerEnvironment(Environment):
                 for _ in range(2):
                     try:
                         worker.ensure()
-                        return tuple(worker.ask(opening, "replay", task, later=self.call_seconds))
+                        turns = worker.ask(opening, "replay", task, later=self.call_seconds)
+                        return tuple(
+                            TurnRecord(calls, tuple(Observation(*answer) for answer in answers), state)
+                            for calls, (answers, state) in zip(task.solution, turns)
+                        )
                     except Died:
                         continue
         except Overrun:
