@@ -37,6 +37,10 @@ class Entry:
     excluded: tuple[str, ...]
     """Tools that this world does not offer."""
 
+    def loaded_config(self) -> dict[str, Any]:
+        """A fresh copy of the whole initial state."""
+        return {name: json.loads(text) for name, text in self.config.items()}
+
 
 @cache
 def load(category: Category) -> dict[int, Entry]:
