@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
 
-from coevolve.rollout.agent import Sample
+from coevolve.rollout.sampler import Sample
 
 _ROOM = 64  # slots added whenever a cache layer is full
 _SHRINK = 0.6  # finished rows leave the batch once no more than this share is still going
@@ -134,8 +134,8 @@ class ModelSampler:
         """Drop cached keys and values; needed whenever the weights have changed."""
         self._memories = []
 
-    def generate(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Sample]:
-        """One message per prompt, in order; the stop id, where reached, is part of it.
+    def generate(self, prompts: Sequence[Sequence[int]], max_new_tokens: Sequence[int]) -> list[Sample]:
+        """One message per prompt, in order, of 1 to ``max_new_tokens[i]`` ids, the stop id included.
 
         Log-probabilities are those of the distribution sampled from, at this temperature.
         """
@@ -153,7 +153,7 @@ class ModelSampler:
                 for start in range(0, len(part), self.rows):
                     chunk = part[start : start + self.rows]
                     state = self._begin([rows[i] for i in chunk], [places[i] for i in chunk], old)
-                    for i, sample in zip(chunk, self._decode(state, max_new_tokens)):
+                    for i, sample in zip(chunk, self._decode(state, [max_new_tokens[i] for i in chunk])):
                         samples[i] = sample
         return [samples[i] for i in range(len(rows))]
 
@@ -215,14 +215,15 @@ class ModelSampler:
         )
         return output.logits[:, -1].float(), cache
 
-    def _decode(self, batch: _Batch, limit: int) -> list[Sample]:
+    def _decode(self, batch: _Batch, limits: Sequence[int]) -> list[Sample]:
         total = len(batch.ids)
         tokens: list[list[int]] = [[] for _ in range(total)]
         logprobs: list[list[float]] = [[] for _ in range(total)]
         rows = list(range(total))  # which row of the batch each row of the cache is
         going = torch.ones(total, dtype=torch.bool, device=self.device)
         cache, logits = batch.cache, batch.logits
-        start = batch.seen.shape[1]
+        left = torch.tensor(limits, device=self.device)
+        limit, start = max(limits), batch.seen.shape[1]
         seen = torch.cat([batch.seen, batch.seen.new_zeros(total, limit)], 1)
         positions = batch.seen.sum(1, keepdim=True)
         for step in range(limit):
@@ -231,10 +232,10 @@ class ModelSampler:
                 if goes:
                     tokens[row].append(value)
                     logprobs[row].append(lp)
-            going &= ~torch.isin(token, self._stop)
+            going &= ~torch.isin(token, self._stop) & (left > step + 1)
             alive = int(going.sum())
             slots = start + step
-            if alive == 0 or step + 1 == limit:
+            if alive == 0:
                 self._remember(cache, seen[:, :slots], [batch.ids[r] + tuple(tokens[r][:-1]) for r in rows])
                 break
             if alive <= _SHRINK * len(rows):
@@ -247,7 +248,8 @@ class ModelSampler:
                 )
                 cache.batch_select_indices(keep)
                 rows = [rows[n] for n in keep.tolist()]
-                seen, positions, token, going = seen[keep], positions[keep], token[keep], going[keep]
+                seen, positions, token = seen[keep], positions[keep], token[keep]
+                left, going = left[keep], going[keep]
             seen[:, slots] = going
             fed = torch.where(going, token, self.pad)[:, None]
             logits, cache = self._forward(fed, seen[:, : slots + 1], positions + step, cache)

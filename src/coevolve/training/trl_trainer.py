@@ -1,0 +1,305 @@
+"""GRPOTrainer with our rollouts, Equation 1's group weights, demonstrations and whole checkpoints.
+
+The dataset is only a step clock, each row a slot; real tasks are drawn when TRL generates, so a task
+admitted after one step can be drawn at the next.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
+from trl.models.utils import unwrap_model_for_generation
+
+from coevolve.config import Config
+from coevolve.environments.base import Environment
+from coevolve.errors import TrainingError
+from coevolve.rollout.chat import Chat
+from coevolve.rollout.sampler import Sampler
+from coevolve.training.checkpoint import publish
+from coevolve.training.collect import Collected, collect, figures
+from coevolve.training.demonstrate import Demonstrations, pad_tokens, plan
+from coevolve.training.engine import KeepsFiles, TaskSource
+from coevolve.training.metrics import MetricsLog
+from coevolve.training.objective import weigh_groups
+from coevolve.training.processes import Processes
+from coevolve.training.sampling import ModelSampler, stream_seed
+from coevolve.training.turns import TurnSampler
+from coevolve.types import Outcome
+
+Progress = Callable[[int, str], None]
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is experimental: the version is pinned
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a training step needs beside the model."""
+
+    config: Config
+    environment: Environment
+    chat: Chat
+    source: TaskSource | None
+    """None on all but the main process."""
+    processes: Processes
+    metrics: MetricsLog
+    checkpoints: Path
+    progress: Progress | None
+    notice: Callable[[str], None]
+
+
+class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
+    """One training run; see :class:`coevolve.training.trl.TrlEngine`."""
+
+    def __init__(self, model: Any, tokenizer: Any, args: GRPOConfig, parts: Parts) -> None:
+        self.parts = parts
+        self._collected: Collected | None = None
+        self._demonstrations: Demonstrations | None = None
+        self._demonstration_loss = 0.0
+        self._seconds: dict[str, float] = {}
+        self._first = True
+        super().__init__(
+            model=model,
+            reward_funcs=[_reward],
+            args=args,
+            # As many rows as tasks in a step: one epoch is one step, and no resume lands inside one.
+            train_dataset=Dataset.from_dict({"prompt": ["-"] * parts.config.train.tasks_per_step}),
+            processing_class=tokenizer,
+            peft_config=_adapter(parts.config),
+            rollout_func=_rollouts,
+        )
+        self.remove_callback(PrinterCallback)
+
+    # Rollouts
+
+    def sample_step(self) -> Collected:
+        """Draw, act and observe for the step that begins."""
+        parts = self.parts
+        step = self.state.global_step + 1
+        collected = collect(
+            step,
+            parts.source,
+            parts.config,
+            parts.environment,
+            parts.chat,
+            self._sampling,
+            parts.processes,
+        )
+        self._collected = collected
+        rollouts = [r for group in collected.groups for r in group.rollouts]
+        if self._first and not any(r.reward > 0 for r in rollouts if r.outcome is not Outcome.INVALID):
+            parts.notice(
+                f"step {step}: not one of {len(rollouts)} rollouts earned any reward, so this step teaches "
+                "nothing; if that goes on, the policy is too weak for these tasks, or they cannot be solved"
+            )
+        self._first = False
+        return collected
+
+    @contextmanager
+    def _sampling(self) -> Iterator[Sampler]:
+        parts = self.parts
+        pad = self.processing_class.pad_token_id
+        if self.use_vllm:
+            turns = TurnSampler(
+                lambda prompts: self._generate_single_turn(prompts, None, {}, 1), parts.processes, pad
+            )
+            try:
+                yield turns
+            finally:
+                turns.drain()
+            return
+        seed = stream_seed(parts.config.seed, "rollout", self.state.global_step + 1, parts.processes.rank)
+        with (
+            unwrap_model_for_generation(
+                self.model_wrapped,
+                self.accelerator,
+                gather_deepspeed3_params=self.args.ds3_gather_for_generation,
+                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+            ) as model,
+            self._dist.summon_full_params(self.model_wrapped, recurse=False),
+            self.accelerator.autocast(),
+        ):
+            yield ModelSampler(model, parts.chat.stop_ids, pad, temperature=self.temperature, seed=seed)
+
+    # Loss
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        began = time.perf_counter()
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        collected = self._collected
+        assert collected is not None
+        train = self.parts.config.train
+        weighting = weigh_groups(collected.groups, train.normalise)
+        share = len(collected.mine)
+        mine = slice(self.parts.processes.rank * share, (self.parts.processes.rank + 1) * share)
+        device = output["advantages"].device
+        output["advantages"] = weighting.advantages[mine].to(device)
+        # TRL multiplies every term of the loss by this mask, so it can carry the weights as well.
+        output["tool_mask"] = output["tool_mask"] * weighting.weights[mine].to(device)[:, None]
+        output["num_items_in_batch"] = torch.tensor(weighting.tokens, device=device)
+        if train.demonstrate > 0:
+            self._demonstrations = plan(
+                collected.groups,
+                train.demonstrate,
+                self.args.steps_per_generation,
+                self.parts.processes,
+                self.parts.chat,
+                self.parts.environment,
+            )
+        self._demonstration_loss = 0.0
+        spent = time.perf_counter() - began
+        stages = collected.seconds
+        self._seconds.update(stages, score=spent - sum(stages.values()), prepared=spent)
+        return output
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Tensor:
+        loss: Tensor = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if self._demonstrations is not None:
+            loss = loss + self._learn_from_solutions(model, self._demonstrations)
+        self._insist_finite(loss.detach(), "loss")
+        return loss
+
+    def _learn_from_solutions(self, model: Any, plan: Demonstrations) -> Tensor | float:
+        """w / P times the token-mean negative log-likelihood of each solution, where all K failed."""
+        turn = self._step % self.args.steps_per_generation
+        if not plan.active[turn]:
+            return 0.0
+        ids, attention, mask, keep = (
+            x.to(self.accelerator.device) if isinstance(x, Tensor) else x
+            for x in pad_tokens(plan.mine[turn], self.processing_class.pad_token_id)
+        )
+        logprobs, _, _ = self._get_per_token_logps_and_entropies(model, ids, attention, keep)
+        each = -(logprobs * mask).sum(1) / mask.sum(1).clamp(min=1)
+        self._demonstration_loss += float(each.detach().sum()) * plan.scale
+        return each.sum() * plan.scale * self.parts.processes.count  # DDP takes the mean over processes
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        norm = super()._clip_grad_norm(model)
+        self._insist_finite(torch.as_tensor(norm), "gradient norm")
+        return norm
+
+    def _insist_finite(self, value: Tensor, what: str) -> None:
+        good = torch.isfinite(value).all().float().reshape(1).to(self.accelerator.device)
+        if self.accelerator.gather(good).min() == 0:
+            raise TrainingError(
+                f"step {self.state.global_step + 1}: the {what} is {value.item()}; the weights were left as "
+                f"they were and the last checkpoint in {self.parts.checkpoints} is intact; lower "
+                "train.learning_rate before going on"
+            )
+
+    # Record
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log(logs, start_time)
+        collected = self._collected
+        if collected is None or "loss" not in logs or not self.parts.processes.main:
+            return
+        seconds = self._seconds
+        prepared = seconds.pop("prepared", 0.0)
+        seconds["update"] = logs.get("step_time", 0.0) - prepared
+        counts = figures(collected)
+        record = {
+            "step": self.state.global_step,
+            "loss": logs["loss"],
+            **counts,
+            "grad_norm": logs.get("grad_norm"),
+            "learning_rate": logs.get("learning_rate"),
+            "kl": logs.get("kl"),
+            "entropy": logs.get("entropy"),
+            "clip_ratio": logs.get("clip_ratio/region_mean"),
+        }
+        if self.parts.config.train.demonstrate > 0:
+            made = self._demonstrations
+            record["demonstrations"] = made.count if made else 0
+            record["demonstrations_unusable"] = made.unusable if made else 0
+            record["demonstration_loss"] = self._demonstration_loss
+        if self.parts.source is not None:
+            record["source"] = self.parts.source.metrics()
+        record["seconds"] = {name: round(value, 4) for name, value in sorted(seconds.items())}
+        self._seconds = {}
+        self.parts.metrics.append(record)
+        if self.parts.progress is not None:
+            total = sum(counts[name] for name in ("solved", "failed", "invalid"))
+            grad = logs.get("grad_norm") or 0.0
+            self.parts.progress(
+                self.state.global_step,
+                f"reward {counts['reward']:.2f} solved {counts['solved']}/{total} "
+                f"mixed groups {1 - counts['zero_variance']:.0%} gradient {grad:.2f}",
+            )
+
+    # Checkpoint
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """None: a checkpoint of a run is no release."""
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        began = time.perf_counter()
+        super()._save_checkpoint(model, trial)
+        step = self.state.global_step
+        folder = Path(self.args.output_dir) / f"checkpoint-{step}"
+        self.parts.processes.together(lambda: None)  # every process has written its files
+        self.parts.processes.share(lambda: self._publish(folder, step))
+        self._seconds["checkpoint"] = time.perf_counter() - began
+
+    def _publish(self, folder: Path, step: int) -> None:
+        source = self.parts.source
+        if isinstance(source, KeepsFiles):
+            (folder / "source").mkdir()
+            source.save_state(folder / "source")
+        state = {} if source is None else source.state_dict()
+        (folder / "source.json").write_text(json.dumps(state) + "\n")
+        facts = {"processes": self.parts.processes.count, "metrics_bytes": self.parts.metrics.size()}
+        publish(folder, self.parts.checkpoints, step, facts, self.parts.config.checkpoint.keep)
+
+
+def _rollouts(prompts: list[Any], trainer: LoopTrainer) -> dict[str, Any]:
+    """TRL's ``rollout_func``: the prompts are slots of the step clock, one completion is due for each."""
+    collected = trainer.sample_step()
+    rollouts = collected.mine
+    assert len(rollouts) == len(prompts), "the step clock and the step's share of rollouts agree"
+    pad = trainer.processing_class.pad_token_id
+    # TRL cannot take an empty completion: one padding token with mask 0 stands for it.
+    ids = [list(r.tokens.ids) or [pad] for r in rollouts]
+    masks = [list(r.tokens.mask) or [0] for r in rollouts]
+    logprobs = [list(r.tokens.logprobs) or [0.0] for r in rollouts] if trainer.use_vllm else None
+    valid = [r.outcome is not Outcome.INVALID for r in rollouts]
+    return {
+        "prompt_ids": [list(r.tokens.prompt) or [pad] for r in rollouts],
+        "completion_ids": ids,
+        "logprobs": logprobs,
+        "env_mask": masks,
+        "rollout_reward": [r.reward if good else math.nan for r, good in zip(rollouts, valid)],
+    }
+
+
+def _reward(rollout_reward: list[float], **_: Any) -> list[float | None]:
+    """The environment's reward; None for an invalid rollout, which TRL leaves out of its figures."""
+    return [None if math.isnan(reward) else reward for reward in rollout_reward]
+
+
+def _adapter(config: Config) -> Any:
+    if config.adapter == "none":
+        return None
+    from peft import LoraConfig
+
+    targets = config.lora.targets
+    return LoraConfig(
+        r=config.lora.rank,
+        lora_alpha=config.lora.alpha,
+        target_modules=targets if isinstance(targets, str) else list(targets),
+        task_type="CAUSAL_LM",
+    )

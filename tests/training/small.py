@@ -1,0 +1,117 @@
+"""A small policy, small tasks and a small task source, all real, for the training tests.
+
+The policy is a two-layer Llama taught to use the key-value store for a second or two, so that some
+rollouts solve their task and some do not.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from keyvalue import KeyValue, delete, get, put
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from coevolve.config import Config, parse_config
+from coevolve.models.tiny import TinyShape, build_model, build_tokenizer
+from coevolve.rollout.agent import demonstration
+from coevolve.rollout.chat import Chat
+from coevolve.training.demonstrate import pad_tokens
+from coevolve.types import Group, Origin, Task
+
+COLORS = ("red", "green", "blue")
+
+
+def tasks() -> list[Task]:
+    """Short tasks in the store's train worlds: one or two calls, one or two turns."""
+    made = []
+    for world in KeyValue().worlds("train"):
+        for color in COLORS:
+            one, two = (f"Set a to {color}.",), (f"Set a to {color}.", "Drop color.")
+            made.append((one, ((put("a", color),),), world))
+            made.append((two, ((put("a", color),), (delete("color"),)), world))
+        made.append((("Say color.",), ((get("color"),),), world))
+    return [
+        Task("keyvalue", "1", world, turns, solution, Origin("unguided")) for turns, solution, world in made
+    ]
+
+
+def config(**changes: Any) -> Config:
+    """A configuration of small steps; ``changes`` are sections or keys to merge in."""
+    data: dict[str, Any] = {
+        "steps": 2,
+        "environment": {"name": "keyvalue", "workers": 0},
+        "rollout": {"tokens_per_step": 24, "context_tokens": 160, "steps_per_turn": 3},
+        "train": {"tasks_per_step": 4, "group_size": 4, "learning_rate": 1e-3, "threads": 1},
+        "checkpoint": {"every": 100},
+    }
+    for key, value in changes.items():
+        data[key] = {**data.get(key, {}), **value} if isinstance(value, dict) else value
+    return parse_config(data, "test")
+
+
+def make_policy(folder: Path, steps: int = 60) -> None:
+    """Train the small policy from nothing and write it into ``folder``."""
+    known = tasks()
+    texts = [turn for task in known for turn in task.turns]
+    calls = [f"{c.name}(key='{c.arguments['key']}')" for t in known for turn in t.solution for c in turn]
+    shape = TinyShape(vocabulary=300, width=64, layers=2, heads=2, hidden=128, context=256)
+    tokenizer = build_tokenizer([*texts, *calls, "value='red'", "value='green'", "value='blue'"], shape)
+    torch.manual_seed(0)
+    model = build_model(tokenizer, shape)
+    chat = Chat(tokenizer, config().rollout)
+    shown = [demonstration(task, chat, KeyValue()) for task in known]
+    ids, attention, mask, after = pad_tokens(shown, tokenizer.pad_token_id)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(steps):
+        logits = model(input_ids=ids, attention_mask=attention).logits[:, -after - 1 : -1]
+        each = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, -after:], reduction="none")
+        ((each * mask).sum() / mask.sum()).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def load(folder: Path) -> tuple[Any, Any]:
+    """Model and tokenizer."""
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+class ListSource:
+    """Draws from a fixed list with its own generator; remembers what it saw."""
+
+    def __init__(self, pool: Sequence[Task], seed: int = 0) -> None:
+        self.pool = list(pool)
+        self.random = random.Random(f"{seed}/draw")
+        self.seen: list[tuple[int, list[str], list[list[float]]]] = []
+        self.groups: list[Sequence[Group]] = []
+
+    def draw(self, n: int) -> list[Task]:
+        return [self.random.choice(self.pool) for _ in range(n)]
+
+    def observe(self, step: int, groups: Sequence[Group]) -> None:
+        self.groups.append(groups)
+        self.seen.append((step, [g.task.id for g in groups], [[r.reward for r in g.rollouts] for g in groups]))
+
+    def metrics(self) -> dict[str, Any]:
+        return {"pool": len(self.pool)}
+
+    def state_dict(self) -> dict[str, Any]:
+        version, numbers, gauss = self.random.getstate()
+        return {"random": [version, list(numbers), gauss], "seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        version, numbers, gauss = state["random"]
+        self.random.setstate((version, tuple(numbers), gauss))
+        self.seen = [(step, ids, rewards) for step, ids, rewards in state["seen"]]
+
+    def save_state(self, folder: Path) -> None:
+        (folder / "pool.txt").write_text(json.dumps([task.id for task in self.pool]))
+
+    def load_state(self, folder: Path) -> None:
+        assert json.loads((folder / "pool.txt").read_text()) == [task.id for task in self.pool]
