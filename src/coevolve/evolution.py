@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import cycle, islice
 
 from coevolve.environments.base import Environment
@@ -20,6 +19,9 @@ KINDS = ("forgetting", "boundary", "rare")
 
 PATIENCE = 5
 """Infrastructure errors in a row after which an evolution gives up: an outage must not stall training."""
+
+REMEMBERED = 10_000
+"""Worlds whose tools are kept in memory."""
 
 Progress = Callable[[int, str], None]
 """Told how many tasks are admitted, and a short text with the figures that matter."""
@@ -58,11 +60,15 @@ class Evolution:
         self._verifier = verifier
         self._seed = seed
         self._worlds: tuple[World, ...] | None = None
-        self.offered = lru_cache(maxsize=4096)(self._offered)
-        """The tool names of a world."""
+        self._offered: dict[str, frozenset[str]] = {}
 
-    def _offered(self, world: World) -> frozenset[str]:
-        return frozenset(tool.name for tool in self._environment.offered(world))
+    def offered(self, world: World) -> frozenset[str]:
+        """The tool names of a world."""
+        if world.key not in self._offered:
+            if len(self._offered) == REMEMBERED:
+                self._offered.clear()
+            self._offered[world.key] = frozenset(tool.name for tool in self._environment.offered(world))
+        return self._offered[world.key]
 
     @property
     def worlds(self) -> tuple[World, ...]:
@@ -102,7 +108,6 @@ class Evolution:
             for record in in_turn(records, random.Random(f"{self._seed}/signals/{step}")):
                 signal = self._pool.signal(record.id)
                 rng = random.Random(f"{self._seed}/world/{self._explorations()}")
-                self._pool.serve(record.id)
                 parents = tuple(dict.fromkeys([signal.task.id, *(rollout.task for rollout in signal.failed)]))
                 origin = Origin(signal.kind, parents, signal.id, step, self._explorer.name)
                 yield self._related(signal, rng), signal, origin
@@ -154,7 +159,10 @@ class Evolution:
         _must_be_train(world)
         rng = random.Random(f"{self._seed}/explore/{self._explorations()}")
         self._pool.count("explorations")
-        candidates = self._abstractor.abstract(self._explorer.explore(world, rng, signal), origin, rng)
+        exploration = self._explorer.explore(world, rng, signal)
+        if signal is not None:
+            self._pool.serve(signal.id)
+        candidates = self._abstractor.abstract(exploration, origin, rng)
         if not candidates:
             self._pool.count("explorations.without_candidates")
         return candidates

@@ -10,7 +10,8 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from coevolve.config import EvolveConfig, SignalsConfig
 from coevolve.environments.base import Environment
@@ -24,27 +25,11 @@ from coevolve.synthesize.base import Abstractor, Verifier
 from coevolve.types import Group, OriginKind, Outcome, Signal, Task
 
 
-class TaskSource(Protocol):
-    """What any training engine needs: see :class:`CoEvolution`."""
-
-    def draw(self, n: int) -> list[Task]:
-        """The tasks of the next batch."""
-
-    def observe(self, step: int, groups: Sequence[Group]) -> None:
-        """The finished groups of one step; once per step, in order."""
-
-    def metrics(self) -> dict[str, float]:
-        """Figures of the last observed step."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """For the checkpoint, together with a copy of the pool."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`."""
-
-
 class CoEvolution:
     """A pool of verified tasks that grows where the agent is weak.
+
+    What a training engine calls a task source: :meth:`draw`, :meth:`observe`, :meth:`metrics`, and
+    for the checkpoint :meth:`state_dict` with :meth:`save_state`.
 
     Equal arguments and equal rollouts give an equal pool; every random choice comes from a
     generator seeded by ``seed``, what it is for, and its number.
@@ -205,7 +190,7 @@ class CoEvolution:
         return figures | {f"total/{name}": value for name, value in self.pool.counters().items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON data; complete only together with :meth:`Pool.backup` of the same moment."""
+        """JSON data; complete only together with :meth:`save_state` at the same moment."""
         return {
             "step": self._step,
             "draws": self._draws,
@@ -216,7 +201,7 @@ class CoEvolution:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`; restore the pool first.
+        """The inverse of :meth:`state_dict`; :meth:`load_state` comes first.
 
         Raises:
             RunError: the pool or the signals are not those of the state.
@@ -235,6 +220,14 @@ class CoEvolution:
         for kind, detector in self._signals.items():
             detector.load_state_dict(state["signals"][kind])
         self._explorer.load_state_dict(state["explorer"])
+
+    def save_state(self, folder: Path) -> None:
+        """Write a copy of the pool into ``folder``."""
+        self.pool.backup(folder / "pool.db")
+
+    def load_state(self, folder: Path) -> None:
+        """Take the pool back from :meth:`save_state`; raises RunError if the copy is damaged."""
+        self.pool.restore(folder / "pool.db")
 
 
 def _check(group: Group) -> None:
