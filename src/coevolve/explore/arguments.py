@@ -20,8 +20,11 @@ from coevolve.types import Json, canonical
 _NEW = re.compile(r"\b(new|create|to be added|add a|register|title|write)\b", re.IGNORECASE)
 # Kinds that a stranger may choose freely: no world needs to hold them already.
 _FREE = frozenset(
-    "text title keyword tag mention password credential person first_name last_name date birth_date month datetime "
-    "address card_number security_code passport company sector currency city word:type word:status word:removed".split()
+    (
+        *("text", "title", "keyword", "tag", "mention", "password", "credential", "person", "first_name", "last_name"),
+        *("date", "birth_date", "month", "datetime", "address", "card_number", "security_code", "passport"),
+        *("company", "sector", "currency", "city", "word:type", "word:status", "word:removed"),
+    )
 )
 _NAMES = frozenset(("file", "folder", "entry", "username"))
 
@@ -45,7 +48,7 @@ class Chooser:
         self._memory = memory
 
     def choose(
-        self, tool: Tool, scene: Scene, rng: random.Random, hint: str = "", optional: float = 0.35
+        self, tool: Tool, scene: Scene, rng: random.Random, hint: str = "", optional: float = 0.45
     ) -> Choice:
         """One set of arguments; ``hint`` is the last error, whose words may name what is needed."""
         choice = Choice()
@@ -99,7 +102,7 @@ class Chooser:
             return (not p.default) if isinstance(p.default, bool) else rng.random() < 0.5
         if p.type in ("integer", "number") and not p.kind.startswith("id"):
             return number(p, self._candidates(p, scene, choice), tool, rng, hint)
-        return self._text(tool, p, scene, choice, rng)
+        return self._text(tool, p, scene, choice, rng, hint)
 
     def _option(self, p: Parameter, choice: Choice, rng: random.Random, hint: str) -> Json:
         used = [canonical(v) for v in choice.arguments.values()]
@@ -130,7 +133,9 @@ class Chooser:
 
     # -- texts and ids ---------------------------------------------------------------------------
 
-    def _text(self, tool: Tool, p: Parameter, scene: Scene, choice: Choice, rng: random.Random) -> Json:
+    def _text(
+        self, tool: Tool, p: Parameter, scene: Scene, choice: Choice, rng: random.Random, hint: str
+    ) -> Json:
         known = self._known(tool, p, rng)
         if known is not None:
             return known
@@ -153,7 +158,7 @@ class Chooser:
         else:
             make = makeable and rng.random() < made_odds**2 / (made_odds**2 + found_odds**2)
         if make or not found:
-            value = self._made(p, scene, rng) if makeable else None
+            value = (_missing_name(hint, p, rng) or self._made(p, scene, rng)) if makeable else None
             if value is not None:
                 choice.credits.append(f"{key}|made")
                 return value if p.type != "integer" else None
@@ -199,8 +204,7 @@ class Chooser:
         kinds = accepted(p.kind)
         fit = _fits(p)
         used = [v for v in choice.arguments.values() if isinstance(v, str)]
-        items = [f for f in scene.state + scene.answers if f.kind in kinds and fit(f) and f.value not in used]
-        return items
+        return [f for f in scene.state + scene.answers if f.kind in kinds and fit(f) and f.value not in used]
 
 
 def _fits(p: Parameter) -> Callable[[Found], bool]:
@@ -224,14 +228,33 @@ def _weighted(found: list[Found], scene: Scene, choice: Choice, rng: random.Rand
         if item.turn >= 0:
             weight *= 3.0 / (1 + 0.3 * (len(scene.triplets) - item.turn))
         else:
-            weight *= 0.5 ** min(4, len(item.path) - shallow)
+            weight *= 0.4 ** min(5, len(item.path) - shallow) if not scene.place else 1
         if any(part in same_call for part in item.path):
             weight *= 6
+        elif scene.place and item.kind in ("file", "folder"):
+            weight *= 1.0 if _here(item, scene) else 0.03
         elif any(part in scene.focus for part in item.path[:-1]):
             weight *= 3
+        if item.value in scene.focus:
+            weight *= 2
         weights.append(weight)
-    value = rng.choices(found, weights)[0].value
-    return value
+    return rng.choices(found, weights)[0].value
+
+
+def _here(item: Found, scene: Scene) -> bool:
+    """Whether a named thing lies directly in the current place."""
+    if item.turn >= 0:
+        return item.turn == len(scene.triplets) - 1
+    named = [part for part in item.path[:-1] if part not in ("contents", "root")]
+    return (named[-1:] == [scene.place[-1]]) if len(scene.place) > 1 else len(named) <= 1
+
+
+def _missing_name(hint: str, p: Parameter, rng: random.Random) -> str | None:
+    """The name that an error says is missing, so that a helper makes exactly that."""
+    if p.kind not in ("file", "folder") or "no such" not in hint.lower() or rng.random() < 0.3:
+        return None
+    quoted = [q for q in re.findall(r"'([^'/]{1,60})'", hint) if ("." in q[1:]) == (p.kind == "file")]
+    return quoted[0] if quoted else None
 
 
 def _unit(choice: Choice, rng: random.Random) -> Json:

@@ -3,6 +3,7 @@
 The learner has to copy arbitrary strings, so names, texts and numbers are varied widely; a value
 that must exist in a world (an id, a symbol) is never made up.
 """
+# ruff: noqa: SIM905 - word lists read better as text
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Values found in data: states and answers, each with its kind and the place it was found at."""
+# ruff: noqa: SIM905 - word lists read better as text
 
 from __future__ import annotations
 

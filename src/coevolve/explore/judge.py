@@ -44,11 +44,9 @@ def succeeded(triplet: Triplet) -> bool:
         return False
     if triplet.changed or not refused(triplet.observation):
         return True
-    return (
-        bool(_ASKING.search(triplet.action.name))
-        and isinstance(answer_data(triplet.observation), dict)
-        and any(isinstance(v, bool) for v in answer_data(triplet.observation).values())
-    )  # type: ignore[union-attr]
+    data = answer_data(triplet.observation)
+    asked = bool(_ASKING.search(triplet.action.name))
+    return asked and isinstance(data, dict) and any(isinstance(v, bool) for v in data.values())
 
 
 def informative(triplet: Triplet) -> bool:

@@ -3,6 +3,7 @@
 One table of English serves parameters (name, then description) and places in data (key, then the
 key above it), so that both sides of an offer are judged alike.
 """
+# ruff: noqa: SIM905 - word lists read better as text
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _VERBS = frozenset(
 # (pattern over the words of the name, kind); the first that matches wins. Types are checked apart.
 _NAMES: tuple[tuple[str, str], ...] = (
     (r"\b(password|passphrase|pin)$", "password"),
-    (r"\b(refresh|access|api|auth) (token|key)$|\btoken$", "token"),
+    (r"\brefresh token$|\bapi key$", "credential"),
+    (r"\btoken$", "token"),
     (r"\b(client|app) id$", "credential"),
     (r"\bsecret$", "credential"),
     (r"\bfirst name$", "first_name"),
@@ -104,8 +106,9 @@ def parameter_kind(name: str, description: str, type_name: str) -> str:
         found = next((k for p, k in _NAME if k in ("priority", "security_code") and p.search(words)), None)
         if found:
             return found
-        match = list(_NUMERIC.finditer(words))
-        return f"number:{match[-1].group(1)}" if match else f"number:{entity(name)}"
+        match = [m.group(1) for m in _NUMERIC.finditer(words)]
+        telling = [m for m in match if m not in ("amount", "number", "level", "limit", "value")] or match
+        return f"number:{singular(telling[-1])}" if telling else f"number:{entity(name)}"
     for pattern, kind in _NAME:
         if pattern.search(words):
             return _id_kind(words, lowered) if kind == "id" else kind

@@ -1,4 +1,5 @@
 """General English for made-up values: common nouns, names, units. Nothing of any benchmark."""
+# ruff: noqa: SIM905 - word lists read better as text
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from coevolve.types import Json, canonical
 _KEPT = 40
 # Kinds whose values mean the same in every world, so that what worked once is worth another try.
 PORTABLE = frozenset(
-    "airport city zip place unit currency company sector date month word:class word:type address".split()
+    ("airport", "city", "zip", "place", "unit", "company", "sector")
 )
 
 
@@ -31,6 +31,8 @@ class Memory:
         self.arguments: dict[str, list[dict[str, Json]]] = {}
         self.sources: dict[str, list[int]] = {}
         """``tool.parameter|found`` or ``|made`` → [worked, failed]."""
+        self.creators: dict[str, dict[str, int]] = {}
+        """Kind → tool whose argument became a value of that kind in the state → times."""
         self.seen: dict[str, list[str]] = {}
         """Portable kinds only: values that answers held."""
 
@@ -48,6 +50,10 @@ class Memory:
     def repaired(self, tool: str, error: str, by: str) -> None:
         counts = self.repairs.setdefault(f"{tool}|{error}", {})
         counts[by] = counts.get(by, 0) + 1
+
+    def created(self, kind: str, tool: str) -> None:
+        counts = self.creators.setdefault(kind, {})
+        counts[tool] = counts.get(tool, 0) + 1
 
     def sourced(self, key: str, worked: bool) -> None:
         counts = self.sources.setdefault(key, [0, 0])
@@ -72,4 +78,4 @@ class Memory:
             setattr(self, name, state[name])
 
 
-_FIELDS = ("worked", "failed", "repairs", "arguments", "sources", "seen")
+_FIELDS = ("worked", "failed", "repairs", "arguments", "sources", "creators", "seen")

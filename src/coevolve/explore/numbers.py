@@ -25,15 +25,14 @@ _RANGES: dict[str, tuple[float, float, int]] = {
     "gallon": (1, 60, 1),
     "liter": (1, 200, 1),
     "precision": (2, 10, 0),
-    "places": (0, 4, 0),
+    "place": (0, 4, 0),
     "base": (2, 10, 0),
     "exponent": (2, 5, 0),
-    "lines": (1, 10, 0),
-    "shares": (1, 200, 0),
+    "line": (1, 10, 0),
+    "share": (1, 200, 0),
     "value": (1, 999, 1),
     "number": (1, 999, 1),
-    "numbers": (1, 100, 1),
-    "priority": (1, 5, 0),
+        "priority": (1, 5, 0),
     "level": (1, 5, 0),
     "security_code": (100, 999, 0),
 }
@@ -51,32 +50,33 @@ def number(p: Parameter, found: list[Found], tool: Tool, rng: random.Random, hin
     if p.low is not None and p.high is not None:
         low, high = p.low, p.high
     if hint and _FULLY.search(hint) and p.high is not None:
-        return _typed(p.high, p)
+        return _typed(p.high, p, rng)
     bounded = p.low is not None
     if found and not bounded and rng.random() < 0.5:
         seen = [f.value for f in found if isinstance(f.value, int | float) and abs(f.value) < 1e7]
         if seen:
             value = float(rng.choice(seen))
             return _typed(
-                value if rng.random() < 0.6 else round(value * rng.choice((0.5, 0.9, 1.1, 2)), 2), p
+                value if rng.random() < 0.6 else round(value * rng.choice((0.5, 0.9, 1.1, 2)), 2), p, rng
             )
     if hint and _TOO_MUCH.search(hint):
         high = low + (high - low) / 4
     if high - low <= 1:
         return _typed(
-            high if rng.random() < 0.4 else round(low + rng.randint(1, 9) / 10 * (high - low), 2), p
+            high if rng.random() < 0.4 else round(low + rng.randint(1, 9) / 10 * (high - low), 2), p, rng
         )
     value = rng.uniform(low, high)
     if p.multiple:
-        return _typed(p.multiple * round(value / p.multiple), p)
+        return _typed(p.multiple * round(value / p.multiple), p, rng)
     if money or word in ("limit", "budget", "cost"):
         value = round(value / 50) * 50 if rng.random() < 0.6 else round(value)
-        return _typed(max(value, low), p)
+        return _typed(max(value, low), p, rng)
     value = round(value, decimals) if decimals and rng.random() < 0.5 else round(value)
-    return _typed(value, p)
+    return _typed(value, p, rng)
 
 
-def _typed(value: float, p: Parameter) -> int | float:
-    if p.type == "integer":
+def _typed(value: float, p: Parameter, rng: random.Random) -> int | float:
+    """Whole numbers are mostly written as such, also where decimals are allowed."""
+    if p.type == "integer" or (value == int(value) and rng.random() < 0.6):
         return int(value)
     return float(value)

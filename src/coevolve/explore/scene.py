@@ -8,7 +8,7 @@ from coevolve.environments.base import Session
 from coevolve.explore.found import Found, answer_data, walk
 from coevolve.explore.judge import succeeded
 from coevolve.explore.schema import Tool
-from coevolve.types import Observation, ToolCall, Triplet, canonical, fingerprint
+from coevolve.types import ToolCall, Triplet, canonical, fingerprint
 
 
 @dataclass
@@ -24,6 +24,10 @@ class Scene:
     focus: list[str] = field(default_factory=list)
     """Arguments of the last calls that worked: what follows is likely about the same things."""
     known: dict[str, str] = field(default_factory=dict)
+    place: tuple[str, ...] = ()
+    """Where the session is, if an answer said so: the parts of a current directory."""
+    created: list[tuple[str, str]] = field(default_factory=list)
+    """(kind, value) that the last call added to the state out of its own arguments."""
     tried: set[str] = field(default_factory=set)
     """Calls made since the state last changed, so that none is repeated for nothing."""
     mark: str = ""
@@ -52,15 +56,23 @@ class Scene:
         triplet = Triplet(before, call, observation, after)
         turn = len(self.triplets)
         self.triplets.append(triplet)
+        self.created = []
         if after != before:
             self.tried.clear()
+            older = {f.value for f in self.state}
             self.look()
+            mine = {v for v in call.arguments.values() if isinstance(v, str)} - older
+            self.created = list(dict.fromkeys((f.kind, f.value) for f in self.state if f.value in mine))
         self.tried.add(canonical([call.name, call.arguments]))
         if succeeded(triplet):
-            self.answers += walk(answer_data(observation), turn, call.name, self.known)
+            fresh = walk(answer_data(observation), turn, call.name, self.known)
+            self.answers += fresh
+            self._locate(fresh)
             texts = [v for v in call.arguments.values() if isinstance(v, str)]
             self.focus = (self.focus + texts)[-4:]
         return triplet
 
-    def hints(self, observation: Observation) -> str:
-        return observation.error or observation.text
+    def _locate(self, fresh: list[Found]) -> None:
+        for item in fresh:
+            if item.path and "current" in item.path[-1] and isinstance(item.value, str):
+                self.place = tuple(part for part in item.value.split("/") if part)

@@ -21,7 +21,7 @@ from coevolve.explore.memory import PORTABLE, Memory, signature
 from coevolve.explore.scene import Scene
 from coevolve.explore.schema import Parameter, Tool, read_tool
 from coevolve.explore.words import content_words
-from coevolve.types import Observation, Signal, Split, ToolCall, Triplet, World, canonical
+from coevolve.types import Signal, Split, ToolCall, Triplet, World, canonical
 
 _DEPTH = 4
 """How deep one missing thing may lead to another: a booking needs a card, which needs a token."""
@@ -75,6 +75,7 @@ class ScriptedExplorer:
         plan = plan_from(signal, tools, rng) if signal is not None else Plan(lead=lead)
         with self._environment.open(world) as session:
             scene = Scene(session, tools, self._config.calls)
+            scene.focus = [v for call in world.prefix[-3:] for v in call.arguments.values() if isinstance(v, str)]
             scout = _Scout(scene, Chooser(self.corpus, self.memory), self.memory, plan, rng)
             try:
                 scout.run()
@@ -145,6 +146,7 @@ class _Scout:
         stack = (*stack, tool.name)
         error = ""
         if depth == 0:
+            self._create_first(tool, depth, stack)
             self._fetch_first(tool, depth, stack)
         repaired_by: list[str] = []
         for attempt in range(tries):
@@ -180,10 +182,23 @@ class _Scout:
             self.memory.sourced(key, True)
         if error and repaired_by:
             self.memory.repaired(tool.name, error, repaired_by[-1])
+        for kind, _ in self.scene.created:
+            self.memory.created(kind, tool.name)
         turn = len(self.scene.triplets) - 1
         for found in self.scene.answers:
             if found.turn == turn and isinstance(found.value, str) and found.kind in PORTABLE:
                 self.memory.remember(found.kind, found.value)
+
+    def _create_first(self, tool: Tool, depth: int, stack: tuple[str, ...]) -> None:
+        """At times make a new thing of the kind that the tool works on: variety beyond the world's own."""
+        for parameter in tool.parameters:
+            makers = self.memory.creators.get(parameter.kind, {})
+            known = [n for n in sorted(makers) if n in self.scene.tools and n not in stack]
+            if parameter.required and known and self.rng.random() < 0.4:
+                # One with a text beside the name leaves something to read.
+                weights = [3.0 if _writes(self.scene.tools[n]) else 1.0 for n in known]
+                self.bring_about(self.scene.tools[self.rng.choices(known, weights)[0]], 2, depth + 1, stack)
+                return
 
     def _fetch_first(self, tool: Tool, depth: int, stack: tuple[str, ...]) -> None:
         """At times look a value up before using it: get X, then use X."""
@@ -228,10 +243,9 @@ class _Scout:
         return self.scene.tools[best[1]] if best[0] > 0.45 else None
 
 
+def _writes(tool: Tool) -> bool:
+    return any(p.kind == "text" for p in tool.parameters)
+
+
 def _looked_up(kind: str) -> bool:
     return kind.startswith("id") or kind in ("airport", "zip", "symbol", "token")
-
-
-def explain(observation: Observation) -> str:
-    """What the world said, short, for evidence."""
-    return (observation.error or observation.text)[:200]

@@ -1,4 +1,5 @@
 """Words in names and descriptions: enough English to tell what a parameter or an answer is about."""
+# ruff: noqa: SIM905 - word lists read better as text
 
 from __future__ import annotations
 

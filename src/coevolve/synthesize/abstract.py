@@ -106,12 +106,15 @@ class TemplateAbstractor:
                 and rng.random() < 0.8
             ):
                 chosen.append(link.source)
+        home = tools.get(good[goal].action.name)
         seen = {(good[i].action.name, str(good[i].action.arguments)) for i in chosen}
         for index in range(goal - 1, -1, -1):
             if len(chosen) >= size:
                 break
             key = (good[index].action.name, str(good[index].action.arguments))
-            if index not in chosen and key not in seen and rng.random() < 0.75:
+            tool = tools.get(good[index].action.name)
+            related = tool is not None and home is not None and tool.spec.group == home.spec.group
+            if index not in chosen and key not in seen and rng.random() < (0.8 if related else 0.25):
                 chosen.append(index)
                 seen.add(key)
         return sorted(chosen)

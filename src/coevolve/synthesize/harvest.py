@@ -59,7 +59,7 @@ def harvest(
     used: Counter[str] = Counter()
     tasks: list[Task] = []
     origin = Origin("unguided", explorer=explorer.name)
-    turn = 0
+    led: Counter[str] = Counter()
     for number in range(attempts * n):
         if len(tasks) >= n:
             break
@@ -67,9 +67,10 @@ def harvest(
         leading: tuple[str, ...] = ()
         world = rng.choice(list(worlds))
         if rng.random() < lead:
-            # Each tool in its turn, but those that have the fewest tasks get two turns.
-            name = names[turn % len(names)] if turn % 3 else min(names, key=lambda t: (used[t], rng.random()))
-            turn += 1
+            # Of four tools the one with the fewest tasks, unless it was tried often and never worked.
+            few = rng.sample(names, k=min(4, len(names)))
+            name = min(few, key=lambda t: used[t] if used[t] or led[t] < 20 else n)
+            led[name] += 1
             leading, world = (name,), worlds[rng.choice(homes[name])]
         counters["explorations"] += 1
         try:

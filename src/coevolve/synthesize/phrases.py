@@ -11,7 +11,7 @@ from coevolve.explore.words import content_words, split_name, stem
 # Where a description goes on to say how or with what; the arguments say that themselves.
 _TAIL = re.compile(
     r"\s*(,? given (the|a|an)\b|,? based on\b|,? using\b|,? with (the given|given|username|adjustable|a given)\b|"
-    r",? by (its|line|their)\b|,? within (a|the) specified\b|,? under specific\b|,? optionally\b|, get immediate\b|"
+    r",?( line)? by (its|line|their)\b|,? within (a|the) specified\b|,? under specific\b|,? optionally\b|, get immediate\b|"
     r" from one location to\b|,? that contains? (the|a)\b| as a string\b|,? in the format\b|; |\s\().*$"
 )
 _FILLER = re.compile(
@@ -83,6 +83,8 @@ def _parameter_phrase(name: str, description: str, taken: str) -> str:
         # 'a' and 'unit_in' tell a reader nothing; a short description does.
         short = re.sub(r"^(the|a|an) ", "", text, flags=re.IGNORECASE)
         short = re.sub(r"^(The )?(location|name|zipcode|value) the travel is ", "location to travel ", short)
+        if " of the " in short and len(short.split(" of the ")[-1].split()) == 2 and len(short.split()) > 5:
+            short = short.split(" of the ")[-1]
         if 0 < len(short.split()) <= 6:
             return short[0].lower() + short[1:]
     return plain

@@ -120,10 +120,13 @@ def _fill(
             continue
         noun = re.sub(r" (name|ID|number)$", "", label)
         pattern = re.compile(
-            rf"\b(a|an|the)( specific| specified| given| new| existing)? {re.escape(noun)}\b(?! \w+ID)"
+            rf"\b(a|an|the)( specific| specified| given| new| existing)? ((?:\w+ or )?{re.escape(noun)}(?: or \w+)?)\b"
         )
-        if len(pattern.findall(phrase)) == 1 and "ID" not in label:
-            filled = pattern.sub(lambda m: f"{'the' if m[2] != ' new' else 'the new'} {noun} {value}", phrase)
+        found = list(pattern.finditer(phrase))
+        if len(found) == 1 and "ID" not in label:
+            match = found[0]
+            article = "the new" if match[2] == " new" else "the"
+            filled = f"{phrase[: match.start()]}{article} {match[3]} {value}{phrase[match.end() :]}"
             return filled, parts[:index] + parts[index + 1 :]
     return phrase, parts
 
