@@ -22,7 +22,7 @@ from coevolve.environments.base import Environment
 from coevolve.environments.registry import make
 from coevolve.models.loading import TINY
 from coevolve.models.tiny import TinyShape, build_model, build_tokenizer
-from coevolve.rollout.agent import demonstration
+from coevolve.rollout.demonstrate import demonstration
 from coevolve.rollout.chat import Chat
 from coevolve.synthesize.harvest import harvest
 from coevolve.training.warmup import WarmupRecipe, warm_up
