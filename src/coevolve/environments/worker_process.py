@@ -31,6 +31,10 @@ Plain = tuple[str, Any, str | None]
 """An :class:`Observation` on the pipe; a tuple costs a fifth of a dataclass there."""
 
 
+Replayed = list[tuple[list[Plain], str]]
+"""One replayed task: answers and fingerprint per turn."""
+
+
 def plain(observation: Observation) -> Plain:
     return observation.text, observation.value, observation.error
 
@@ -93,21 +97,25 @@ class Host:
     def grade(self, number: int, task: Task) -> Any:
         return self.environment.grade(task, self.sessions[number])
 
-    def replay(self, task: Task) -> list[tuple[list[Plain], str]]:
-        """Answers and fingerprint per turn of :meth:`Environment.replay`, with signs of life between."""
-        turns = []
-        with self.environment.open(task.world) as session:
-            self.send("part", ())
-            for turn in task.solution:
-                answers = []
-                for call in turn:
-                    began = time.monotonic()
-                    answers.append(plain(session.call(call)))
-                    if time.monotonic() - began > FLUSH_SECONDS:
-                        self.send("part", ())
-                session.end_turn()
-                turns.append((answers, session.fingerprint()))
-        return turns
+    def replay(self, tasks: tuple[Task, ...]) -> list[Replayed]:
+        """:meth:`Environment.replay` of each task; results and signs of life are sent ahead as parts."""
+        done: list[Replayed] = []
+        self.send("part", done)
+        sent = time.monotonic()
+        for task in tasks:
+            turns = []
+            with self.environment.open(task.world) as session:
+                for turn in task.solution:
+                    answers = []
+                    for call in turn:
+                        answers.append(plain(session.call(call)))
+                        if time.monotonic() - sent > FLUSH_SECONDS:
+                            self.send("part", done)
+                            done, sent = [], time.monotonic()
+                    session.end_turn()
+                    turns.append((answers, session.fingerprint()))
+            done.append(turns)
+        return done
 
     def rebuild(self, number: int, world: World, log: list[LogEntry]) -> None:
         """A session that a killed worker held, by replaying its log.

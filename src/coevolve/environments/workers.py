@@ -14,13 +14,16 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from coevolve.environments.base import Environment, Session, TurnRecord
 from coevolve.environments.worker_pipe import Died, Overrun, Worker
+from coevolve.environments.worker_process import Replayed
 from coevolve.environments.worker_session import OPEN_SECONDS, WorkerSession
-from coevolve.errors import InfrastructureError
+from coevolve.errors import CoEvolveError, InfrastructureError
 from coevolve.types import Grade, Observation, Split, Task, ToolSpec, World
 
 _METRICS = ("workers/killed", "workers/died", "workers/rebuilt", "workers/timeouts")
@@ -94,20 +97,15 @@ class WorkerEnvironment(Environment):
     def replay(self, task: Task) -> tuple[TurnRecord, ...]:
         if not self._workers:
             return self.inner.replay(task)
+        done: list[Replayed] = []
         worker = self._pick()
-        opening = OPEN_SECONDS + len(task.world.prefix) * self.call_seconds
         try:
-            with worker.lock:
-                for _ in range(2):
-                    try:
-                        worker.ensure()
-                        turns = worker.ask(opening, "replay", task, later=self.call_seconds)
-                        return tuple(
-                            TurnRecord(calls, tuple(Observation(*answer) for answer in answers), state)
-                            for calls, (answers, state) in zip(task.solution, turns)
-                        )
-                    except Died:
-                        continue
+            for _ in range(2):
+                try:
+                    self._replay_on(worker, (task,), done)
+                    return _records(task, done[0])
+                except Died:
+                    done.clear()
         except Overrun:
             raise InfrastructureError(
                 f"a call of the solution of task {task.name or task.id} overran {self.call_seconds:g} s"
@@ -115,6 +113,41 @@ class WorkerEnvironment(Environment):
         finally:
             self._release(worker)
         raise InfrastructureError(f"a worker died twice over the solution of task {task.name or task.id}")
+
+    def replay_all(self, tasks: Sequence[Task]) -> list[tuple[TurnRecord, ...] | CoEvolveError]:
+        """:meth:`replay` of many tasks, all workers at once; in place of a failed one, its error."""
+        if not self._workers:
+            return [self._replay_or_error(task) for task in tasks]
+        results: list[tuple[TurnRecord, ...] | CoEvolveError] = [InfrastructureError("not replayed")] * len(
+            tasks
+        )
+
+        def share(first: int) -> None:
+            mine = tasks[first :: len(self._workers)]
+            done: list[Replayed] = []
+            with suppress(Overrun, Died, CoEvolveError):  # the task at fault is found one by one below
+                self._replay_on(self._workers[first], tuple(mine), done)
+            for index, task in enumerate(mine):
+                results[first + index * len(self._workers)] = (
+                    _records(task, done[index]) if index < len(done) else self._replay_or_error(task)
+                )
+
+        with ThreadPoolExecutor(len(self._workers)) as threads:
+            list(threads.map(share, range(len(self._workers))))
+        return results
+
+    def _replay_on(self, worker: Worker, tasks: tuple[Task, ...], done: list[Replayed]) -> None:
+        longest = max((len(task.world.prefix) for task in tasks), default=0)
+        seconds = (longest + 1) * self.call_seconds
+        with worker.lock:
+            worker.ensure()
+            done += worker.ask(OPEN_SECONDS + seconds, "replay", tasks, later=seconds, on_part=done.extend)
+
+    def _replay_or_error(self, task: Task) -> tuple[TurnRecord, ...] | CoEvolveError:
+        try:
+            return self.replay(task)
+        except CoEvolveError as error:
+            return error
 
     def metrics(self) -> dict[str, float]:
         """Counts since the start: kills for overruns, deaths, sessions rebuilt, calls timed out."""
@@ -147,3 +180,10 @@ class WorkerEnvironment(Environment):
     def _release(self, worker: Worker) -> None:
         with self._choice:
             worker.sessions -= 1
+
+
+def _records(task: Task, turns: Replayed) -> tuple[TurnRecord, ...]:
+    return tuple(
+        TurnRecord(calls, tuple(Observation(*answer) for answer in answers), state)
+        for calls, (answers, state) in zip(task.solution, turns)
+    )

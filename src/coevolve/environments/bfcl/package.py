@@ -118,6 +118,7 @@ def import_module(name: str) -> ModuleType:
             module = importlib.import_module(name)
         finally:
             sys.path.remove(root)
+    # mpmath may come from elsewhere: another library that uses it can have been imported first.
     if not (module.__file__ or "").startswith(root):
         raise CoEvolveError(
             f"{name} was imported from {module.__file__}, not from {root}; uninstall bfcl-eval from this "
