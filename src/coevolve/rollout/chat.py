@@ -140,7 +140,7 @@ class Chat:
             if length <= limit:
                 return shown, shown != text
             keep = min(keep - 1, keep * limit // length)
-        return "", True
+        return "", bool(text)
 
     def _describer(self, text: str, wanted: DescribeTools | Literal["auto"]) -> DescribeTools:
         if wanted != "auto":

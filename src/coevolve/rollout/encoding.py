@@ -48,8 +48,14 @@ class Encoder:
             int(number): str(getattr(token, "content", token))
             for number, token in tokenizer.added_tokens_decoder.items()
         }
-        # An added token of one character or of spaces (Gemma's newlines) is vocabulary, not control.
-        self.control = {number: text for number, text in added.items() if len(text) > 1 and text.strip()}
+        # An added token of one character or of spaces (Gemma's newlines) is vocabulary, not control; the
+        # token for unknown characters is what some texts are made of.
+        unknown = getattr(tokenizer, "unk_token_id", None)
+        self.control = {
+            number: text
+            for number, text in added.items()
+            if len(text) > 1 and text.strip() and number != unknown
+        }
         longest_first = sorted(self.control.values(), key=lambda text: (-len(text), text))
         self._spelled = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._known: dict[str, list[int]] = {}

@@ -82,7 +82,7 @@ class Episode:
         if self.parsed.ends_turn:
             self.session.end_turn()
             return
-        answers = [self.session.call(call) for call in self.parsed.calls]
+        answers = self.session.run(self.parsed.calls)
         refusals = [Observation(f"Error: {why}", error=why) for why in self.parsed.malformed]
         self.observations = (*answers, *refusals)
 

@@ -119,7 +119,8 @@ class HermesFormat(Format):
 
 
 class LlamaFormat(Format):
-    """``{"name": ..., "parameters": {...}}``, several separated by ``;``, and nothing else.
+    """``{"name": ..., "parameters": {...}}``, several separated by ``;`` (or just one after another),
+    and nothing else.
 
     ``<|python_tag|>`` may stand before it, after prose too. ``arguments`` is read as well, since the
     models write either.
@@ -139,7 +140,8 @@ class LlamaFormat(Format):
         while at < len(tail):
             value, end, reason = _decode(tail, at)
             after = _skip_space(tail, end)
-            if not reason and after < len(tail) and tail[after] != ";":
+            separator = 1 if tail.startswith(";", after) else 0
+            if not reason and after < len(tail) and tail[after] not in ";{":
                 reason = "text after the JSON object; several calls are separated by ';'"
             if reason:
                 resume = re.compile(r";\s*(?=\{)").search(tail, max(after, at + 1))
@@ -148,7 +150,7 @@ class LlamaFormat(Format):
                 at = resume.end() if resume else len(tail)
             else:
                 pieces.append(_piece(value, tail[at:end], self.keys))
-                at = _skip_space(tail, after + 1)
+                at = _skip_space(tail, after + separator)
         return prose, pieces
 
     def spans(self, calls: Sequence[ToolCall]) -> list[tuple[str, bool]]:

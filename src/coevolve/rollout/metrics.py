@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 
 from coevolve.types import Outcome, Rollout
 
@@ -51,7 +51,6 @@ class RolloutMetrics:
 
     def as_dict(self) -> dict[str, float]:
         """Flat figures for ``metrics.jsonl``; stop reasons as ``stop/<reason>``."""
-        flat = asdict(self)
-        stops = flat.pop("stops")
-        figures: dict[str, float] = {**flat, "malformed_rate": self.malformed_rate}
-        return figures | {f"stop/{reason}": stops[reason] for reason in sorted(stops)}
+        figures = {f.name: float(getattr(self, f.name)) for f in fields(self) if f.name != "stops"}
+        figures["malformed_rate"] = self.malformed_rate
+        return figures | {f"stop/{reason}": float(self.stops[reason]) for reason in sorted(self.stops)}
