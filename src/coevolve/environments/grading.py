@@ -46,19 +46,29 @@ def broken(turn: TurnRecord) -> str:
     return ""
 
 
-def run_solution(environment: Environment, task: Task) -> tuple[TurnRecord, ...]:
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A replayed reference solution."""
+
+    start: Json
+    """The state before its first turn."""
+    turns: tuple[TurnRecord, ...]
+
+
+def run_solution(environment: Environment, task: Task) -> Reference:
     """The task's solution in a fresh world, with no hint; whole states, broken ones as markers."""
     with environment.open(task.world) as session:
+        start = snapshot(session)
         for turn in task.solution:
             for call in turn:
                 session.call(call)
             session.end_turn()
-        return session.record()
+        return Reference(start, session.record())
 
 
-def replay_fault(reference: Sequence[TurnRecord]) -> str:
+def replay_fault(reference: Reference) -> str:
     """What is wrong with a reference that was replayed: an error or a broken world; '' if nothing."""
-    for index, turn in enumerate(reference):
+    for index, turn in enumerate(reference.turns):
         for call, observation in zip(turn.calls, turn.observations):
             if observation.error is not None:
                 return f"turn {index}: {call.name} answers {observation.error!r}"
@@ -72,10 +82,10 @@ class References:
 
     def __init__(self, size: int = 512) -> None:
         self._size = size
-        self._kept: OrderedDict[str, tuple[TurnRecord, ...]] = OrderedDict()
+        self._kept: OrderedDict[str, Reference] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, environment: Environment, task: Task) -> tuple[TurnRecord, ...]:
+    def of(self, environment: Environment, task: Task) -> Reference:
         with self._lock:
             found = self._kept.get(task.id)
             if found is not None:
@@ -89,20 +99,15 @@ class References:
         return found
 
 
-def judge(
-    turns: Sequence[TurnRecord], reference: Sequence[TurnRecord], start: Json, rule: Rule
-) -> tuple[str, ...]:
+def judge(turns: Sequence[TurnRecord], reference: Reference, rule: Rule) -> tuple[str, ...]:
     """One finding per reference turn: '' if it was right, else what was wrong with it.
 
-    Args:
-        turns: the rollout's finished turns; missing ones are wrong.
-        reference: the replayed reference's turns.
-        start: the state before the first turn, to tell which reference turns change nothing.
+    Turns that the rollout never finished are wrong; so is one turn more than the task has.
     """
     findings = []
     answers: Counter[str] = Counter()
-    before = start
-    for index, expected in enumerate(reference):
+    before = reference.start
+    for index, expected in enumerate(reference.turns):
         if index >= len(turns):
             findings.append("the turn was never finished")
             continue
@@ -111,8 +116,8 @@ def judge(
         unchanged = expected.state == before
         before = expected.state
         findings.append(_finding(turn, expected, answers, unchanged, rule))
-    if len(turns) > len(reference):
-        findings.append(f"{len(turns) - len(reference)} more turns than the task has")
+    if len(turns) > len(reference.turns):
+        findings.append(f"{len(turns)} turns where the task has {len(reference.turns)}")
     return tuple(findings)
 
 

@@ -1,4 +1,6 @@
-"""Environments by name: registered ones, or anyone's own as ``module:Class``."""
+"""Environments by name: registered ones, or anyone's own as ``module:Class``.
+
+Such a class is an :class:`Environment`, or a plain one for :class:`ToolboxEnvironment`."""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from functools import partial
 
 from coevolve.config import EnvironmentConfig
 from coevolve.environments.base import Environment
+from coevolve.environments.toolbox import ToolboxEnvironment
 from coevolve.environments.workers import WorkerEnvironment
 from coevolve.errors import UnknownEnvironmentError
 
@@ -44,7 +47,10 @@ def make(config: EnvironmentConfig) -> Environment:
             f"environment {config.name!r} has no tool classes to select; remove 'environment.classes'"
         )
     if not isinstance(environment, Environment):
-        raise UnknownEnvironmentError(f"{config.name!r} is not an Environment; derive it from Environment")
+        raise UnknownEnvironmentError(
+            f"{config.name!r} is no environment: derive it from Environment, or give it 'worlds' "
+            "and documented methods"
+        )
     return environment
 
 
@@ -73,5 +79,7 @@ def _load(target: str) -> Callable[..., object]:
         raise UnknownEnvironmentError(
             f"environment {target!r}: {module_name!r} has no class {attribute!r}{hint}"
         )
+    if inspect.isclass(found) and not issubclass(found, Environment) and hasattr(found, "worlds"):
+        return partial(ToolboxEnvironment, found)
     build: Callable[..., object] = found
     return build

@@ -84,9 +84,9 @@ class BfclEnvironment(Environment):
         """
         reference = self._references.of(self, task)
         turns = session.record()
-        findings = judge(turns, reference, None, STRICT)
+        findings = judge(turns, reference, STRICT)
         strict = not any(findings)
-        official = strict or not any(judge(turns, reference, None, OFFICIAL))
+        official = strict or not any(judge(turns, reference, OFFICIAL))
         return Grade(float(strict), {"official": float(official), "strict": float(strict)}, findings)
 
     def _entries(self, category: Category, split: Split) -> list[Entry]:

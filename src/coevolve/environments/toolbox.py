@@ -1,0 +1,184 @@
+'''Your own environment: a plain class whose typed, documented public methods are the tools.
+
+Example::
+
+    class TodoList:
+        """A list of things to do."""
+
+        worlds = {"empty": [], "shopping": ["milk", "bread"]}
+
+        def __init__(self, start: list[str]) -> None:
+            self.items = list(start)
+
+        def add(self, text: str) -> str:
+            """Add one thing to do."""
+            self.items.append(text)
+            return f"{len(self.items)} things to do"
+
+        def state(self) -> list[str]:
+            return self.items
+
+``environment: {name: 'my_module:TodoList'}`` is all that a run needs; ``ToolboxEnvironment(TodoList)``
+is the same in Python.
+'''
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from coevolve.environments.base import Environment, Session, TurnRecord
+from coevolve.environments.grading import References, Rule, judge, snapshot
+from coevolve.environments.toolbox_schema import Method, methods
+from coevolve.errors import BrokenWorldError, InfrastructureError, UnknownEnvironmentError
+from coevolve.types import Grade, Json, Observation, Split, Task, ToolCall, ToolSpec, World, fingerprint
+
+RULE = Rule(answers=False, check_empty=True, abstain=False)
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+_SHARES: dict[Split, float] = {"train": 0.5, "test": 0.3, "dev": 0.2}
+
+
+class ToolboxEnvironment(Environment):
+    """An environment made of one class.
+
+    The class has:
+
+    - ``worlds``: initial states by name, as JSON data, each handed to the class's constructor; or a
+      mapping of ``train``, ``dev`` and ``test`` to such. Without splits of their own, worlds are
+      divided 50 / 20 / 30 by a hash of their names;
+    - public methods with a type for every parameter and a docstring: the tools. What they raise, or
+      answer under ``error``, is the agent's error. An ``Args:`` section describes the parameters;
+    - optionally ``state()``; otherwise the public attributes are the state;
+    - optionally ``name`` and ``version``; otherwise the class's name, and a digest of its tools.
+
+    A turn is right if it leaves the reference's state and, where the reference changes nothing, has
+    the reference's answers among the answers so far.
+
+    Raises:
+        UnknownEnvironmentError: a class that cannot be used; the message names what is missing.
+    """
+
+    def __init__(self, kind: type[Any]) -> None:
+        self.kind = kind
+        self._methods: dict[str, Method] = methods(kind)
+        self._specs = tuple(method.spec for method in self._methods.values())
+        self._worlds = _worlds(kind)
+        self.name = str(getattr(kind, "name", kind.__name__))
+        digest = fingerprint([[spec.name, spec.description, spec.parameters] for spec in self._specs])
+        self.version = str(getattr(kind, "version", f"tools-{digest}"))
+        self._references = References()
+
+    def worlds(self, split: Split) -> Sequence[World]:
+        return [World(self.name, name, split, start) for name, start in self._worlds[split].items()]
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """None: tasks come from exploration. Override this for tasks of your own."""
+        return []
+
+    def offered(self, world: World) -> Sequence[ToolSpec]:
+        return self._specs
+
+    def open(self, world: World) -> Session:
+        try:
+            instance = self.kind(to_jsonable_python(world.start))
+        except Exception as error:
+            raise InfrastructureError(
+                f"{self.name}: world {world.id!r} does not open: {type(error).__name__}: {error}"
+            ) from error
+        return ToolboxSession(instance, self._methods, world.prefix)
+
+    def grade(self, task: Task, session: Session) -> Grade:
+        findings = judge(session.record(), self._references.of(self, task), RULE)
+        reward = float(not any(findings))
+        return Grade(reward, {"success": reward}, findings)
+
+
+class ToolboxSession(Session):
+    """One instance of the class."""
+
+    def __init__(self, instance: Any, table: Mapping[str, Method], prefix: Iterable[ToolCall] = ()) -> None:
+        self._instance = instance
+        self._methods = table
+        self._calls: list[ToolCall] = []
+        self._observations: list[Observation] = []
+        self._turns: list[TurnRecord] = []
+        for call in prefix:
+            self._run(call)
+
+    def call(self, call: ToolCall) -> Observation:
+        observation = self._run(call)
+        self._calls.append(call)
+        self._observations.append(observation)
+        return observation
+
+    def end_turn(self) -> None:
+        self._turns.append(TurnRecord(tuple(self._calls), tuple(self._observations), snapshot(self)))
+        self._calls, self._observations = [], []
+
+    def state(self) -> Json:
+        own = getattr(self._instance, "state", None)
+        value = own() if own is not None else vars(self._instance)
+        if own is None:
+            value = {name: part for name, part in value.items() if not name.startswith("_")}
+        try:
+            plain: Json = to_jsonable_python(value)
+            json.dumps(plain)  # as deep as this works, comparing works
+        except (ValueError, RecursionError, PydanticSerializationError) as error:
+            raise BrokenWorldError(f"the state cannot be compared: {error}") from None
+        return plain
+
+    def record(self) -> tuple[TurnRecord, ...]:
+        return tuple(self._turns)
+
+    def close(self) -> None:
+        self._instance = None
+
+    def _run(self, call: ToolCall) -> Observation:
+        method = self._methods.get(call.name)
+        if method is None:
+            near = difflib.get_close_matches(call.name, self._methods, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            return _error(f"there is no tool {call.name!r}{hint}")
+        try:
+            given = method.arguments(call.arguments)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"])) or "arguments"
+            return _error(f"{call.name}: {where}: {wrong['msg'][0].lower()}{wrong['msg'][1:]}")
+        except (ValueError, TypeError, RecursionError):
+            return _error(f"{call.name}: the arguments are not valid JSON")
+        try:
+            result = getattr(self._instance, call.name)(**given)
+            value: Json = to_jsonable_python(result, fallback=str)
+        except Exception as error:
+            return _error(str(error) or type(error).__name__)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        failed = value.get("error") if isinstance(value, dict) else None
+        return Observation(text, value, None if failed is None else str(failed))
+
+
+def _error(reason: str) -> Observation:
+    text = f"Error: {reason}"
+    return Observation(text, None, text)
+
+
+def _worlds(kind: type[Any]) -> dict[Split, dict[str, Json]]:
+    given = getattr(kind, "worlds", None)
+    if not isinstance(given, Mapping) or not given:
+        raise UnknownEnvironmentError(
+            f"{kind.__name__} has no worlds: give it a class attribute 'worlds', initial states by name"
+        )
+    if set(given) <= set(SPLITS) and all(isinstance(part, Mapping) for part in given.values()):
+        return {split: dict(given.get(split, {})) for split in SPLITS}
+    made: dict[Split, dict[str, Json]] = {split: {} for split in SPLITS}
+    ordered = sorted(given, key=lambda name: hashlib.sha256(f"coevolve/{name}".encode()).hexdigest())
+    for seen, name in enumerate(ordered, 1):
+        behind = {split: share * seen - len(made[split]) for split, share in _SHARES.items()}
+        made[max(behind, key=lambda split: behind[split])][str(name)] = given[name]
+    return made
