@@ -21,6 +21,7 @@ from keyvalue import TOOLS
 CORPUS = [
     "[put(key='color', value='red'), get(key='shape')] stored color no key shape <tool_call>",
     '{"name": "put", "arguments": {"key": "color", "value": "blue"}} Put red under color, then read it.',
+    "0 1 2 3 4 5 6 7 8 9 part abcdefghijklmnopqrstuvwxyz",
 ] * 3
 
 QWEN = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

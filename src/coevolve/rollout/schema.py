@@ -41,7 +41,12 @@ def bind(
         arguments[key] = value
     for key, value in arguments.items():
         _check_plain(value, f"{name}: argument {_short(key)}", 0)
-    wrong = compile_arguments(spec.parameters)(arguments)
+    required = spec.parameters.get("required")
+    needed = required if isinstance(required, list) else []
+    # null stands for "not given" wherever nothing has to be given.
+    given = {key: value for key, value in arguments.items() if value is not None or key in needed}
+    unknown = {key: value for key, value in arguments.items() if key not in names}
+    wrong = compile_arguments(spec.parameters)({**given, **unknown})
     if wrong:
         raise MalformedCallError(f"{name}: {wrong}")
     return ToolCall(name, arguments)
