@@ -10,6 +10,7 @@ from rollout_support import Scripted, encoded, every_chat, spelled, tiny
 
 from coevolve.config import RolloutConfig
 from coevolve.environments.bfcl import BfclEnvironment
+from coevolve.environments.workers import WorkerEnvironment
 from coevolve.errors import CoEvolveError
 from coevolve.rollout.agent import demonstration, run
 from coevolve.rollout.chat import Chat
@@ -169,3 +170,18 @@ def test_a_scripted_policy_acts_in_bfcl_with_positional_arguments(bfcl: BfclEnvi
     (rollout,) = run([task], bfcl, chat, Scripted(chat, [script]), RolloutConfig(context_tokens=60_000))
     assert rollout.calls == (ToolCall("cd", {"folder": folder}),)
     assert len(rollout.steps[0].malformed) == 2
+
+
+def test_a_call_that_hangs_costs_its_own_rollout_only(bfcl: BfclEnvironment) -> None:
+    chat = CHATS["tiny"]
+    limits = RolloutConfig(context_tokens=60_000, tokens_per_step=20_000)
+    names = {task.name: task for task in bfcl.tasks("train")}
+    math = next(task for task in names.values() if any(t.name == "power" for t in bfcl.tools(task, 0)))
+    hangs = ["[power(base=9, exponent=9999999999)]", *["ok"] * len(math.turns)]
+    right = [line for calls in math.solution for line in (chat.format.render(calls), "ok") if line]
+    with WorkerEnvironment(BfclEnvironment, workers=2, call_seconds=0.5) as workers:
+        sampler = Scripted(chat, [hangs, right])
+        stuck, other = run([math, math], workers, chat, sampler, limits, threads=2)
+    assert (stuck.outcome, stuck.reward) == (Outcome.FAILED, 0.0)
+    assert stuck.steps[0].observations[0].error
+    assert other.outcome is Outcome.SOLVED
