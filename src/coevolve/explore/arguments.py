@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coevolve.explore import lexicon
 from coevolve.explore.corpus import Corpus
 from coevolve.explore.found import Found
-from coevolve.explore.kinds import accepted
+from coevolve.explore.kinds import accepted, family
 from coevolve.explore.memory import PORTABLE, Memory
+from coevolve.explore.nearness import bare, fits, missing_name, spot, unit, weights
 from coevolve.explore.numbers import number
 from coevolve.explore.scene import Scene
 from coevolve.explore.schema import Parameter, Tool
@@ -20,11 +20,9 @@ from coevolve.types import Json, canonical
 _NEW = re.compile(r"\b(new|create|to be added|add a|register|title|write)\b", re.IGNORECASE)
 # Kinds that a stranger may choose freely: no world needs to hold them already.
 _FREE = frozenset(
-    (
-        *("text", "title", "keyword", "tag", "mention", "password", "credential", "person", "first_name", "last_name"),
-        *("date", "birth_date", "month", "datetime", "address", "card_number", "security_code", "passport"),
-        *("company", "sector", "currency", "city", "word:type", "word:status", "word:removed"),
-    )
+    "text title keyword tag mention password credential person first_name last_name date birth_date month "  # noqa: SIM905
+    "datetime address card_number security_code passport company sector currency city word:type word:status "
+    "word:removed".split()
 )
 _NAMES = frozenset(("file", "folder", "entry", "username"))
 
@@ -48,16 +46,35 @@ class Chooser:
         self._memory = memory
 
     def choose(
-        self, tool: Tool, scene: Scene, rng: random.Random, hint: str = "", optional: float = 0.45
+        self,
+        tool: Tool,
+        scene: Scene,
+        rng: random.Random,
+        hint: str = "",
+        forced: Mapping[str, Json] | None = None,
     ) -> Choice:
-        """One set of arguments; ``hint`` is the last error, whose words may name what is needed."""
+        """One set of arguments.
+
+        Args:
+            hint: the last error, whose words may name what is needed.
+            forced: values that are settled, by parameter name or by kind.
+        """
         choice = Choice()
+        forced = forced or {}
         borrowed = self._borrow(tool, rng)
         for parameter in tool.parameters:
-            if not parameter.required and (rng.random() > optional):
-                continue
-            if parameter.name in borrowed:
-                value: Json = borrowed[parameter.name]
+            settled = forced.get(parameter.name, forced.get(parameter.kind))
+            if not parameter.required and settled is None:
+                key = f"{tool.name}.{parameter.name}"
+                with_it, without = (self._memory.odds(f"{key}|{way}", 0.5) ** 2 for way in ("given", "left"))
+                given = rng.random() < with_it / (with_it + without)
+                choice.credits.append(f"{key}|given" if given else f"{key}|left")
+                if not given:
+                    continue
+            if settled is not None:
+                value: Json = settled
+            elif parameter.name in borrowed:
+                value = borrowed[parameter.name]
             else:
                 value = self._value(tool, parameter, scene, choice, rng, hint)
             if value is None:
@@ -97,18 +114,26 @@ class Chooser:
             }
             return {name: value for name, value in inner.items() if value is not None} or None
         if p.options:
-            return self._option(p, choice, rng, hint)
+            return self._option(tool, p, choice, rng, hint)
         if p.type == "boolean":
             return (not p.default) if isinstance(p.default, bool) else rng.random() < 0.5
         if p.type in ("integer", "number") and not p.kind.startswith("id"):
-            return number(p, self._candidates(p, scene, choice), tool, rng, hint)
+            seen = self._candidates(p, scene, choice)
+            given = [v for v in choice.arguments.values() if isinstance(v, str)]
+            near = [f for f in seen if any(part in given for part in f.path)]
+            return number(p, near if near and rng.random() < 0.7 else seen, rng, hint)
         return self._text(tool, p, scene, choice, rng, hint)
 
-    def _option(self, p: Parameter, choice: Choice, rng: random.Random, hint: str) -> Json:
+    def _option(self, tool: Tool, p: Parameter, choice: Choice, rng: random.Random, hint: str) -> Json:
         used = [canonical(v) for v in choice.arguments.values()]
         options = [o for o in p.options if canonical(o) not in used] or list(p.options)
         named = [o for o in options if isinstance(o, str) and len(o) > 2 and o.lower() in hint.lower()]
-        return rng.choice(named) if named and rng.random() < 0.6 else rng.choice(options)
+        if named and rng.random() < 0.6:
+            return rng.choice(named)
+        keys = [f"{tool.name}.{p.name}={canonical(o)}" for o in options]
+        index = rng.choices(range(len(options)), [max(0.15, self._memory.odds(key, 0.5)) for key in keys])[0]
+        choice.credits.append(keys[index])
+        return options[index]
 
     def _list(
         self, tool: Tool, p: Parameter, scene: Scene, choice: Choice, rng: random.Random, hint: str
@@ -140,15 +165,15 @@ class Chooser:
         if known is not None:
             return known
         if p.kind == "unit":
-            return _unit(choice, rng)
+            return unit(tool, choice.arguments, rng)
         if p.kind == "folder" and rng.random() < 0.12 and "new" not in p.description.lower():
             return ".."
         found = self._candidates(p, scene, choice)
-        makeable = p.kind in _FREE or p.kind in _NAMES or p.kind.startswith("word:")
+        makeable = family(p.kind) in _FREE or p.kind in _NAMES or p.kind.startswith("word:")
         prior = 0.9 if _NEW.search(f"{tool.summary} {p.description}") else 0.15
         if p.kind in ("text", "title", "address"):
             prior = 0.97
-        elif p.kind in _FREE:
+        elif family(p.kind) in _FREE:
             prior = 0.5
         key = f"{tool.name}.{p.name}"
         made_odds = self._memory.odds(f"{key}|made", prior)
@@ -158,13 +183,16 @@ class Chooser:
         else:
             make = makeable and rng.random() < made_odds**2 / (made_odds**2 + found_odds**2)
         if make or not found:
-            value = (_missing_name(hint, p, rng) or self._made(p, scene, rng)) if makeable else None
+            value = (missing_name(hint, p, rng) or self._made(p, scene, choice, rng)) if makeable else None
             if value is not None:
                 choice.credits.append(f"{key}|made")
                 return value if p.type != "integer" else None
         if found:
-            choice.credits.append(f"{key}|found")
-            return _weighted(found, scene, choice, rng)
+            item = self._weighted(key, found, scene, choice, rng)
+            choice.credits += [f"{key}|found", spot(key, item)]
+            if p.type == "integer" and isinstance(item.value, str):
+                return int(item.value)
+            return item.value
         seen = self._memory.seen.get(p.kind) or []
         seen = [v for v in seen if v not in choice.arguments.values()]
         return rng.choice(seen) if seen else None
@@ -180,16 +208,21 @@ class Chooser:
                 return rng.choice(seen)
         return None
 
-    def _made(self, p: Parameter, scene: Scene, rng: random.Random) -> str | None:
+    def _made(self, p: Parameter, scene: Scene, choice: Choice, rng: random.Random) -> str | None:
         if p.kind == "keyword":
-            return self._keyword(scene, rng)
-        return self._corpus.invent(p.kind, rng, p.description)
+            return self._keyword(scene, choice, rng)
+        kind = p.kind
+        if kind == "entry" and any(bare(v) for v in choice.arguments.values()):
+            kind = "folder"  # a directory does not get a file's name
+        return self._corpus.invent(kind, rng, p.description)
 
-    def _keyword(self, scene: Scene, rng: random.Random) -> str | None:
-        """A word or two out of a text in sight, near what was last spoken of."""
+    def _keyword(self, scene: Scene, choice: Choice, rng: random.Random) -> str | None:
+        """A word or two out of a text in sight, of the very thing that the call is about if it has one."""
         texts = [f for f in scene.state + scene.answers if f.kind in ("text", "file", "title")]
-        near = [f for f in texts if any(part in scene.focus for part in f.path)]
-        pool = near if near and rng.random() < 0.7 else texts
+        given = [v for v in choice.arguments.values() if isinstance(v, str)]
+        inside = [f for f in texts if any(part in given for part in f.path) and f.value not in given]
+        near = inside or [f for f in texts if any(part in scene.focus for part in f.path)]
+        pool = near if near and rng.random() < 0.85 else texts
         if not pool:
             return self._corpus.invent("keyword", rng)
         words = re.findall(
@@ -200,65 +233,17 @@ class Chooser:
         start = rng.randrange(len(words))
         return " ".join(words[start : start + (2 if rng.random() < 0.25 else 1)])
 
+    def _weighted(
+        self, key: str, found: list[Found], scene: Scene, choice: Choice, rng: random.Random
+    ) -> Found:
+        near = weights(found, scene, choice.arguments)
+        learned = [self._memory.odds(spot(key, item), 0.5) ** 2 for item in found]
+        return rng.choices(found, [a * b for a, b in zip(near, learned)])[0]
+
     def _candidates(self, p: Parameter, scene: Scene, choice: Choice) -> list[Found]:
         kinds = accepted(p.kind)
-        fit = _fits(p)
+        if p.kind == "entry" and any(isinstance(v, str) for v in choice.arguments.values()):
+            kinds = ("folder",)  # where to, once it is settled what
+        fit = fits(p)
         used = [v for v in choice.arguments.values() if isinstance(v, str)]
         return [f for f in scene.state + scene.answers if f.kind in kinds and fit(f) and f.value not in used]
-
-
-def _fits(p: Parameter) -> Callable[[Found], bool]:
-    if p.type == "integer":
-        return lambda f: (
-            (isinstance(f.value, int) and not isinstance(f.value, bool))
-            or (isinstance(f.value, str) and f.value.isdigit())
-        )
-    if p.type == "number":
-        return lambda f: isinstance(f.value, int | float) and not isinstance(f.value, bool)
-    return lambda f: isinstance(f.value, str)
-
-
-def _weighted(found: list[Found], scene: Scene, choice: Choice, rng: random.Random) -> Json:
-    """Nearer values weigh more: fresh answers, the neighbourhood of what was last used, shallow places."""
-    same_call = {v for v in choice.arguments.values() if isinstance(v, str)}
-    shallow = min((len(f.path) for f in found if f.turn < 0), default=0)
-    weights = []
-    for item in found:
-        weight = 1.0
-        if item.turn >= 0:
-            weight *= 3.0 / (1 + 0.3 * (len(scene.triplets) - item.turn))
-        else:
-            weight *= 0.4 ** min(5, len(item.path) - shallow) if not scene.place else 1
-        if any(part in same_call for part in item.path):
-            weight *= 6
-        elif scene.place and item.kind in ("file", "folder"):
-            weight *= 1.0 if _here(item, scene) else 0.03
-        elif any(part in scene.focus for part in item.path[:-1]):
-            weight *= 3
-        if item.value in scene.focus:
-            weight *= 2
-        weights.append(weight)
-    return rng.choices(found, weights)[0].value
-
-
-def _here(item: Found, scene: Scene) -> bool:
-    """Whether a named thing lies directly in the current place."""
-    if item.turn >= 0:
-        return item.turn == len(scene.triplets) - 1
-    named = [part for part in item.path[:-1] if part not in ("contents", "root")]
-    return (named[-1:] == [scene.place[-1]]) if len(scene.place) > 1 else len(named) <= 1
-
-
-def _missing_name(hint: str, p: Parameter, rng: random.Random) -> str | None:
-    """The name that an error says is missing, so that a helper makes exactly that."""
-    if p.kind not in ("file", "folder") or "no such" not in hint.lower() or rng.random() < 0.3:
-        return None
-    quoted = [q for q in re.findall(r"'([^'/]{1,60})'", hint) if ("." in q[1:]) == (p.kind == "file")]
-    return quoted[0] if quoted else None
-
-
-def _unit(choice: Choice, rng: random.Random) -> Json:
-    given = [v for v in choice.arguments.values() if isinstance(v, str)]
-    groups = [g for g in lexicon.UNIT_GROUPS if any(v in g for v in given)] or list(lexicon.UNIT_GROUPS)
-    options = [u for u in rng.choice(groups) if u not in given]
-    return rng.choice(options)

@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from coevolve.environments.base import Environment
 from coevolve.explore import lexicon
 from coevolve.explore.found import walk
+from coevolve.explore.kinds import family
 from coevolve.explore.schema import Parameter, read_tool
 from coevolve.types import Json, Split
 
-_WORD = re.compile(r"[A-Za-z]{4,12}")
+_WORD = re.compile(r"(?<![A-Za-z])[A-Za-z]{4,12}(?![A-Za-z])")
 
 
 class Corpus:
@@ -35,9 +36,9 @@ class Corpus:
             for item in found:
                 if isinstance(item.value, str):
                     self._add(item.kind, item.value)
-                    if item.kind in ("file", "folder", "text", "title"):
-                        for word in _WORD.findall(item.value.lower()):
-                            words[word] = words.get(word, 0) + 1
+                    if item.kind in ("file", "folder"):
+                        for word in _WORD.findall(item.value.rpartition(".")[0] or item.value):
+                            words[word.lower()] = words.get(word.lower(), 0) + 1
             for spec in environment.offered(world):
                 if spec.name not in seen_tools:
                     seen_tools.add(spec.name)
@@ -67,7 +68,7 @@ class Corpus:
 
     def invent(self, kind: str, rng: random.Random, description: str = "") -> str | None:
         """A new text of this kind; None where only existing values make sense."""
-        maker = _MAKERS.get(kind)
+        maker = _MAKERS.get(kind) or _MAKERS.get(family(kind))
         return maker(self, rng, description) if maker else None
 
     def noun(self, rng: random.Random) -> str:
@@ -92,9 +93,9 @@ def _nounlike(word: str) -> bool:
 
 
 _COMMON = frozenset(
-    "this that with from have will your their they them then there here been were what when where which while "
-    "about after before between could would should these those into over under only some such than very just "
-    "also more most much many each does make need want take here please thanks".split()
+    "this that with from have will your their they them then there here been were what when where which "
+    "while about after before between could would should these those into over under only some such than "
+    "very just also more most much many each does make need want take here please thanks".split()
 )
 
 
@@ -192,7 +193,8 @@ def _keyword(corpus: Corpus, rng: random.Random, description: str) -> str:
 
 def _address(corpus: Corpus, rng: random.Random, description: str) -> str:
     cities = corpus.of("city") or ["Springfield"]
-    return f"{rng.randint(1, 999)} {rng.choice(lexicon.STREETS)}, {rng.choice(cities)}, {rng.choice(lexicon.REGIONS)}"
+    street = f"{rng.randint(1, 999)} {rng.choice(lexicon.STREETS)}"
+    return f"{street}, {rng.choice(cities)}, {rng.choice(lexicon.REGIONS)}"
 
 
 def _digits(count: int) -> Callable[[Corpus, random.Random, str], str]:

@@ -14,7 +14,7 @@ from coevolve.explore.words import singular, split_name
 from coevolve.types import Json, Observation
 
 Scalar = str | int | float | bool
-_PLURAL_CONTAINER = frozenset("list map record records history queue table contents lookup root".split())
+_PLURAL_CONTAINER = frozenset("list map record records history queue table contents lookup".split())
 _FILE = re.compile(r"^[\w .()-]*\w\.[A-Za-z][A-Za-z0-9]{0,5}$")
 _EMPTY = frozenset(("", "none", "null", "n/a", "true", "false"))
 

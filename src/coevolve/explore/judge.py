@@ -8,8 +8,8 @@ from coevolve.explore.found import answer_data
 from coevolve.types import Json, Observation, Triplet
 
 _REFUSED = re.compile(
-    r"\b(not found|no such|invalid|not supported|does not exist|doesn't exist|not authenticated|not logged in|"
-    r"unable to|failed to|no matching|not available|insufficient)\b",
+    r"\b(not found|no such|invalid|not supported|does not exist|doesn't exist|not authenticated|"
+    r"not logged in|unable to|failed to|no matching|not available|insufficient)\b",
     re.IGNORECASE,
 )
 _ASKING = re.compile(

@@ -49,7 +49,8 @@ _NAMES: tuple[tuple[str, str], ...] = (
     (r"\bstocks?$|\bsymbols?$|\bticker$|\bwatch ?list$|\bstock list$|\bwatch list$", "symbol"),
     (r"\bcompany( name)?$", "company"),
     (r"\bairports?$", "airport"),
-    (r"\bcity( [ab])?$|\bcities$", "city"),
+    (r"\bcity$|\bcities$", "city"),
+    (r"\b(following|followers?)( list)?$", "username"),
     (r"\b(tags?|hashtags?)$", "tag"),
     (r"\bmentions?$", "mention"),
     (r"\b(keyword|query|pattern)s?$", "keyword"),
@@ -93,8 +94,8 @@ def entity(name: str) -> str:
 def parameter_kind(name: str, description: str, type_name: str) -> str:
     """The kind of a parameter or of a place in data.
 
-    Numbers are ``number:<word>`` unless they are ids; texts fall back to ``word:<head noun>``, which
-    matches only places of the same name.
+    Numbers are ``number:<word>`` unless they are ids; texts fall back to ``word:<name>``, which
+    matches only places of the same name: an insurance type is no token type.
     """
     words = " ".join(split_name(name))
     lowered = description.lower()
@@ -115,7 +116,7 @@ def parameter_kind(name: str, description: str, type_name: str) -> str:
     for pattern, kind in _DESCRIPTION:
         if pattern.search(lowered):
             return kind
-    return f"word:{entity(name)}"
+    return f"word:{words}"
 
 
 def _id_kind(words: str, description: str) -> str:
@@ -123,6 +124,11 @@ def _id_kind(words: str, description: str) -> str:
     if "user id" in description:
         return "id:user"
     return f"id:{singular(found.group(1))}" if found else "id"
+
+
+def family(kind: str) -> str:
+    """``word:insurance type`` belongs to ``word:type``; other kinds are their own family."""
+    return f"word:{kind.rpartition(' ')[2]}" if kind.startswith("word:") and " " in kind else kind
 
 
 SAME: dict[str, tuple[str, ...]] = {

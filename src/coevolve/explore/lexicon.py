@@ -1,5 +1,5 @@
 """General English for made-up values: common nouns, names, units. Nothing of any benchmark."""
-# ruff: noqa: SIM905 - word lists read better as text
+# ruff: noqa: SIM905, E501 - word lists read better as text
 
 from __future__ import annotations
 
@@ -53,10 +53,19 @@ MONTHS = ("January February March April May June July August September October N
 # Groups of units that measure the same thing: a conversion stays within one group.
 UNIT_GROUPS = (
     ("km", "m", "cm", "mm", "um", "nm"),
-    ("miles", "km", "feet", "meters", "inches", "cm", "yards"),
-    ("kg", "pounds", "g", "ounces"),
+    ("kg", "g", "mg"),
+    ("l", "ml"),
+)
+# The same across two systems: (one, other).
+UNIT_PAIRS = (
+    ("km", "miles"),
+    ("m", "ft"),
+    ("m", "yd"),
+    ("cm", "in"),
+    ("kg", "lb"),
+    ("g", "oz"),
     ("celsius", "fahrenheit"),
-    ("liters", "gallons"),
+    ("l", "gal"),
 )
 QUALITIES = ("basic", "standard", "premium", "comprehensive", "travel")
 STATUSES = ("open", "closed", "pending", "resolved", "in progress")

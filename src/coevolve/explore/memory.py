@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
 
@@ -9,15 +10,16 @@ from coevolve.types import Json, canonical
 
 _KEPT = 40
 # Kinds whose values mean the same in every world, so that what worked once is worth another try.
-PORTABLE = frozenset(
-    ("airport", "city", "zip", "place", "unit", "company", "sector")
-)
+PORTABLE = frozenset(("airport", "city", "zip", "place", "unit", "company", "sector", "currency"))
 
 
 def signature(error: str) -> str:
     """The error without the values in it: what kind of thing went wrong."""
     text = re.sub(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\d+(\.\d+)?", "_", error)
-    return " ".join(text.lower().split())[:120]
+    # What follows a full stop or a colon are details, such as the list of what is missing.
+    first = re.split(r"(?<=\w)[.:] (?=\w)", text, maxsplit=2)
+    kept = first[0] if len(first[0].split()) > 2 else ": ".join(first[:2])
+    return " ".join(kept.lower().split())[:120]
 
 
 class Memory:
@@ -28,6 +30,10 @@ class Memory:
         self.failed: dict[str, int] = {}
         self.repairs: dict[str, dict[str, int]] = {}
         """``tool|signature`` → tool that was called before it worked → times."""
+        self.remedies: dict[str, list[dict[str, Json]]] = {}
+        """``tool|signature|by`` → arguments of the repairing call, only flags, options and numbers."""
+        self.movers: dict[str, int] = {}
+        """Tools that changed where the session is → times."""
         self.arguments: dict[str, list[dict[str, Json]]] = {}
         self.sources: dict[str, list[int]] = {}
         """``tool.parameter|found`` or ``|made`` → [worked, failed]."""
@@ -47,9 +53,12 @@ class Memory:
     def failure(self, tool: str) -> None:
         self.failed[tool] = self.failed.get(tool, 0) + 1
 
-    def repaired(self, tool: str, error: str, by: str) -> None:
+    def repaired(self, tool: str, error: str, by: str, arguments: dict[str, Json]) -> None:
         counts = self.repairs.setdefault(f"{tool}|{error}", {})
         counts[by] = counts.get(by, 0) + 1
+        kept = self.remedies.setdefault(f"{tool}|{error}|{by}", [])
+        if arguments and arguments not in kept and len(kept) < 8:
+            kept.append(arguments)
 
     def created(self, kind: str, tool: str) -> None:
         counts = self.creators.setdefault(kind, {})
@@ -71,11 +80,11 @@ class Memory:
                 values.append(value)
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _FIELDS}
+        return {name: copy.deepcopy(getattr(self, name)) for name in _FIELDS}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in _FIELDS:
-            setattr(self, name, state[name])
+            setattr(self, name, copy.deepcopy(state[name]))
 
 
-_FIELDS = ("worked", "failed", "repairs", "arguments", "sources", "creators", "seen")
+_FIELDS = ("worked", "failed", "repairs", "arguments", "sources", "creators", "movers", "remedies", "seen")

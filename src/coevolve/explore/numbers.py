@@ -6,7 +6,7 @@ import random
 import re
 
 from coevolve.explore.found import Found
-from coevolve.explore.schema import Parameter, Tool
+from coevolve.explore.schema import Parameter
 
 # Word of the kind → (low, high, decimals) of made-up values.
 _RANGES: dict[str, tuple[float, float, int]] = {
@@ -32,7 +32,7 @@ _RANGES: dict[str, tuple[float, float, int]] = {
     "share": (1, 200, 0),
     "value": (1, 999, 1),
     "number": (1, 999, 1),
-        "priority": (1, 5, 0),
+    "priority": (1, 5, 0),
     "level": (1, 5, 0),
     "security_code": (100, 999, 0),
 }
@@ -40,7 +40,7 @@ _TOO_MUCH = re.compile(r"\b(above|exceed|too (large|big|high|much)|more than|ins
 _FULLY = re.compile(r"\b(fully|full|maximum|completely)\b", re.I)
 
 
-def number(p: Parameter, found: list[Found], tool: Tool, rng: random.Random, hint: str = "") -> int | float:
+def number(p: Parameter, found: list[Found], rng: random.Random, hint: str = "") -> int | float:
     """One number; integers for integer parameters, otherwise often whole and at times with decimals."""
     word = p.kind.rpartition(":")[2]
     low, high, decimals = _RANGES.get(word, (1, 100, 0))

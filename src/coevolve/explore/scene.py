@@ -26,6 +26,8 @@ class Scene:
     known: dict[str, str] = field(default_factory=dict)
     place: tuple[str, ...] = ()
     """Where the session is, if an answer said so: the parts of a current directory."""
+    moved: bool = False
+    """Whether the last call changed the place."""
     created: list[tuple[str, str]] = field(default_factory=list)
     """(kind, value) that the last call added to the state out of its own arguments."""
     tried: set[str] = field(default_factory=set)
@@ -56,7 +58,7 @@ class Scene:
         triplet = Triplet(before, call, observation, after)
         turn = len(self.triplets)
         self.triplets.append(triplet)
-        self.created = []
+        self.created, self.moved = [], False
         if after != before:
             self.tried.clear()
             older = {f.value for f in self.state}
@@ -68,6 +70,8 @@ class Scene:
             fresh = walk(answer_data(observation), turn, call.name, self.known)
             self.answers += fresh
             self._locate(fresh)
+            if self.moved:
+                self.tried.clear()
             texts = [v for v in call.arguments.values() if isinstance(v, str)]
             self.focus = (self.focus + texts)[-4:]
         return triplet
@@ -75,4 +79,6 @@ class Scene:
     def _locate(self, fresh: list[Found]) -> None:
         for item in fresh:
             if item.path and "current" in item.path[-1] and isinstance(item.value, str):
-                self.place = tuple(part for part in item.value.split("/") if part)
+                place = tuple(part for part in item.value.split("/") if part)
+                self.moved = place != self.place
+                self.place = place

@@ -20,6 +20,10 @@ class Link:
     parameter: str
     source: int
     field: str
+    place: int = 0
+    """Which of several different values of that field it is, in the order they appeared."""
+    among: int = 1
+    """How many there are before ``user``."""
 
 
 def links(
@@ -44,14 +48,24 @@ def links(
             parameter = parameters.get(name)
             if parameter is None or not _telling(value, parameter) or canonical(value) in known:
                 continue
-            for j in range(i - 1, -1, -1):
+            for j in range(i):
                 match = [
                     f
                     for f in answers[j]
                     if _same(f.value, value) and _fits(f, parameter) and canonical(value) not in spoken[j]
                 ]
                 if match:
-                    found.append(Link(i, name, j, match[0].path[-1] if match[0].path else calls[j].name))
+                    field = match[0].path[-1] if match[0].path else calls[j].name
+                    values = list(
+                        dict.fromkeys(
+                            canonical(f.value)
+                            for answer in answers[:i]
+                            for f in answer
+                            if f.path[-1:] == match[0].path[-1:]
+                        )
+                    )
+                    place = values.index(canonical(match[0].value))
+                    found.append(Link(i, name, j, field, place, len(values)))
                     break
         linked = {x.parameter for x in found if x.user == i}
         mine = {canonical(v) for n, v in call.arguments.items() if n not in linked}
@@ -73,7 +87,7 @@ def _telling(value: Json, parameter: Parameter) -> bool:
     if isinstance(value, bool) or value is None or value in parameter.options:
         return False
     if isinstance(value, str):
-        return len(value) >= 2 and parameter.kind not in ("text", "title", "keyword")
+        return len(value) >= 2 and not parameter.kind.startswith(("text", "title", "keyword", "word:"))
     if isinstance(value, int | float):
         return parameter.kind.startswith("id") or abs(value) > 12 or value != int(value)
     return False

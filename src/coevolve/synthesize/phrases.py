@@ -10,16 +10,17 @@ from coevolve.explore.words import content_words, split_name, stem
 
 # Where a description goes on to say how or with what; the arguments say that themselves.
 _TAIL = re.compile(
-    r"\s*(,? given (the|a|an)\b|,? based on\b|,? using\b|,? with (the given|given|username|adjustable|a given)\b|"
-    r",?( line)? by (its|line|their)\b|,? within (a|the) specified\b|,? under specific\b|,? optionally\b|, get immediate\b|"
-    r" from one location to\b|,? that contains? (the|a)\b| as a string\b|,? in the format\b|; |\s\().*$"
+    r"\s*(,? given (the|a|an)\b|,? based on\b|,? using\b|,? with (the given|given|username|adjustable)\b|"
+    r",? with a \w+$|,?( line)? by (its|line|their)\b|,? within (a|the) specified\b|,? under specific\b|"
+    r",? optionally\b|, get immediate\b| from one location to\b|,? that contains? (the|a)\b| as a string\b|"
+    r",? in the format\b|; |\s\().*$"
 )
 _FILLER = re.compile(
-    r" (of any extension|(at|from|in|of) (the )?cur+ent directory|with the specified amount|in the system and queue it"
-    r"|to the specified folder|to a specified number of decimal places)"
+    r" (of any extension|(at|from|in|of) (the )?cur+ent directory|with the specified amount|"
+    r"in the system and queue it|to the specified folder|to a specified number of decimal places)"
 )
 _INTRO = re.compile(r"^(this (function|tool|method) |the tool )", re.IGNORECASE)
-_VERB_BEFORE = frozenset("get login logout log list set check is".split())
+_VERB_BEFORE = frozenset(("get", "login", "logout", "log", "list", "set", "check", "is"))
 _SHORT = {
     "dir": "directory",
     "num": "number",
@@ -78,7 +79,7 @@ def verb_phrase(tool: Tool) -> str:
 def _parameter_phrase(name: str, description: str, taken: str) -> str:
     words = [_SHORT.get(w, w) for w in split_name(name)]
     plain = " ".join(words)
-    text = description.strip().rstrip(".").strip()
+    text = description.split(". ")[0].strip().rstrip(".").strip()
     if min(len(w) for w in words) == 1 or plain.split()[-1] in ("in", "out", "from", "to"):
         # 'a' and 'unit_in' tell a reader nothing; a short description does.
         short = re.sub(r"^(the|a|an) ", "", text, flags=re.IGNORECASE)

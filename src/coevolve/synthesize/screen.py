@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from datasketch import MinHash, MinHashLSH
 
@@ -32,7 +33,7 @@ def text_key(task: Task) -> str:
 def shingles(task: Task) -> set[str]:
     """Language-neutral: every word of the text in pairs, and every call with its arguments."""
     words = _WORD.findall(" ".join(task.turns).lower())
-    found = {f"{a} {b}" for a, b in zip(words, words[1:])}
+    found = {f"{a} {b}" for a, b in pairwise(words)}
     for turn in task.solution:
         for call in turn:
             found.add(f"call {call.name}")

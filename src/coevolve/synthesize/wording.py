@@ -46,7 +46,7 @@ def instruction(
     found = links(every, seen, read)
     clauses = []
     for i in range(len(earlier), len(every)):
-        references = {x.parameter: _reference(x, found, every, seen, read) for x in found if x.user == i}
+        references = {x.parameter: _reference(x) for x in found if x.user == i}
         clauses.append(_clause(every[i], read[i], known, references, rng))
     return _join(clauses, rng)
 
@@ -102,6 +102,8 @@ def _clause(
 
 
 def _with(parameter: Parameter | None, label: str, value: str) -> str:
+    if parameter is not None and parameter.type == "boolean" and value == "true" and len(label.split()) > 3:
+        return f"the option to {label}"
     if parameter is not None and parameter.type == "boolean":
         return f"{label} set to {value}"
     return f"{label} {value}"
@@ -120,7 +122,8 @@ def _fill(
             continue
         noun = re.sub(r" (name|ID|number)$", "", label)
         pattern = re.compile(
-            rf"\b(a|an|the)( specific| specified| given| new| existing)? ((?:\w+ or )?{re.escape(noun)}(?: or \w+)?)\b"
+            r"\b(a|an|the)( specific| specified| given| new| existing)? "
+            rf"((?:\w+ or )?{re.escape(noun)}(?: or \w+(?=$| (?:to|from|in|of|at)\b))?)\b"
         )
         found = list(pattern.finditer(phrase))
         if len(found) == 1 and "ID" not in label:
@@ -156,23 +159,10 @@ def render(value: Json, parameter: Parameter | None = None) -> str:
     return json.dumps(value)
 
 
-def _reference(
-    link: Link,
-    found: Sequence[Link],
-    calls: Sequence[ToolCall],
-    observations: Sequence[Observation],
-    tools: Sequence[Tool | None],
-) -> str:
-    """'the booking ID you get'; with an ordinal where several answers bring such a field."""
+def _reference(link: Link) -> str:
+    """'the booking ID you get'; with an ordinal where several answers brought different ones."""
     words = field_phrase(link.field)
-    rivals = [j for j in range(link.user) if j == link.source or _brings(link.field, observations[j])]
-    if len(rivals) > 1:
-        place = rivals.index(link.source)
-        ordinal = "last" if place == len(rivals) - 1 else _ORDINALS[min(place, len(_ORDINALS) - 1)]
-        words = f"{ordinal} {words}"
+    if link.among > 1:
+        last = link.place == link.among - 1
+        words = f"{'last' if last else _ORDINALS[min(link.place, len(_ORDINALS) - 1)]} {words}"
     return f"equal to the {words} you get"
-
-
-def _brings(field: str, observation: Observation) -> bool:
-    value = observation.value
-    return isinstance(value, dict) and field in value
