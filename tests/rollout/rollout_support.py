@@ -163,7 +163,9 @@ class Scripted:
     def _ids(self, text: str) -> list[int]:
         body = text.removesuffix("…")
         ids = spelt_out(self.chat, body) if self.one_by_one else encoded(self.chat, body)
-        return ids if text.endswith("…") else [*ids, self.chat.end_id]
+        ids = ids if text.endswith("…") else [*ids, self.chat.end_id]
+        ends = [at + 1 for at, number in enumerate(ids) if number in self.chat.stop_ids]
+        return ids[: ends[0]] if ends else ids
 
 
 def encoded(chat: Chat, text: str) -> list[int]:

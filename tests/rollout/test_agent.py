@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rollout_support import Scripted, every_chat, spelled, squeezed, tiny
 
 from coevolve.config import RolloutConfig
@@ -362,6 +364,46 @@ def test_results_do_not_depend_on_threads() -> None:
     many = run(tasks, Uneven(), chat, Scripted(chat, scripts), LIMITS, threads=8)
     assert one == many
     assert all(r.outcome is Outcome.SOLVED for r in one)
+
+
+noise = st.lists(
+    st.sampled_from(
+        ["[put(key='a', value='red')]", "[get('a')", "<tool_call>", "<|end|>", "done", ", ", "…", ""]
+    ),
+    max_size=4,
+).map("".join)
+
+
+@given(
+    scripts=st.lists(st.lists(noise, min_size=12, max_size=12), min_size=1, max_size=3),
+    turns=st.integers(1, 3),
+    limits=st.builds(
+        RolloutConfig,
+        steps_per_turn=st.integers(1, 4),
+        calls_per_step=st.integers(1, 3),
+        tokens_per_step=st.integers(1, 40),
+        context_tokens=st.integers(16, 200),
+        observation_tokens=st.integers(1, 20),
+    ),
+    name=st.sampled_from(["tiny", "tiny, not bijective", "qwen3", "llama3.1"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_policy_writes_the_record_is_exact_and_fits(
+    scripts: list[list[str]], turns: int, limits: RolloutConfig, name: str
+) -> None:
+    chat = Chat(CHATS[name].tokenizer, limits)
+    tasks = [several(*[[put("a")]] * turns, text=f"Do {n}") for n in range(len(scripts))]
+    for rollout in run(tasks, KeyValue(), chat, Scripted(chat, scripts), limits):
+        assert rollout.outcome is not Outcome.INVALID
+        check_record(chat, rollout)
+        assert len(rollout.tokens.prompt) + len(rollout.tokens.ids) <= limits.context_tokens
+        for step in rollout.steps:
+            assert len(step.calls) <= limits.calls_per_step
+            cut_short = rollout.stop is StopReason.TOKEN_LIMIT and step is rollout.steps[-1]
+            assert cut_short or len(step.observations) == len(step.calls) + len(step.malformed)
+            assert all(
+                len(chat.encoder.plain(o.text)) <= limits.observation_tokens for o in step.observations
+            )
 
 
 def test_no_tasks_no_rollouts() -> None:

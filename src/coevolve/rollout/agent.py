@@ -88,6 +88,7 @@ class _Batch:
         self.pool = pool
         self.finished: dict[int, Rollout] = {}
         self._tools: dict[tuple[str, int], Sequence[ToolSpec]] = {}
+        self._prompts: dict[str, tuple[int, ...]] = {}
         self._fresh: dict[str, str] = {}
 
     def run(self, tasks: Sequence[Task]) -> list[Rollout]:
@@ -116,7 +117,10 @@ class _Batch:
         return episode
 
     def _write_prompt(self, episode: Episode) -> None:
-        prompt = self.chat.prompt(episode.task.turns[0], self._tools_of(episode))
+        key = episode.task.id
+        if key not in self._prompts:
+            self._prompts[key] = self.chat.prompt(episode.task.turns[0], self._tools_of(episode))
+        prompt = self._prompts[key]
         room = self.limits.context_tokens - 1
         if len(prompt) > room:
             episode.stop = StopReason.TOKEN_LIMIT
