@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from keyvalue import KeyValue, delete, get, put
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from coevolve.config import Config, parse_config
@@ -22,6 +21,7 @@ from coevolve.rollout.agent import demonstration
 from coevolve.rollout.chat import Chat
 from coevolve.training.demonstrate import pad_tokens
 from coevolve.types import Group, Origin, Task
+from keyvalue import KeyValue, delete, get, put
 
 COLORS = ("red", "green", "blue")
 
@@ -40,6 +40,15 @@ def tasks() -> list[Task]:
     ]
 
 
+def untaught() -> list[Task]:
+    """Tasks that can be demonstrated and that the small policy has never seen."""
+    world = KeyValue().worlds("train")[0]
+    return [
+        Task("keyvalue", "1", world, (f"Write {k}.",), ((put(k, "blue"),),), Origin("unguided"))
+        for k in "xyz"
+    ]
+
+
 def config(**changes: Any) -> Config:
     """A configuration of small steps; ``changes`` are sections or keys to merge in."""
     data: dict[str, Any] = {
@@ -54,7 +63,7 @@ def config(**changes: Any) -> Config:
     return parse_config(data, "test")
 
 
-def make_policy(folder: Path, steps: int = 60) -> None:
+def make_policy(folder: Path, steps: int = 100) -> None:
     """Train the small policy from nothing and write it into ``folder``."""
     known = tasks()
     texts = [turn for task in known for turn in task.turns]
@@ -64,7 +73,9 @@ def make_policy(folder: Path, steps: int = 60) -> None:
     torch.manual_seed(0)
     model = build_model(tokenizer, shape)
     chat = Chat(tokenizer, config().rollout)
-    shown = [demonstration(task, chat, KeyValue()) for task in known]
+    shown = [
+        demonstration(task, chat, KeyValue()) for task in known[:7]
+    ]  # worlds differ in nothing that counts
     ids, attention, mask, after = pad_tokens(shown, tokenizer.pad_token_id)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(steps):
@@ -96,7 +107,9 @@ class ListSource:
 
     def observe(self, step: int, groups: Sequence[Group]) -> None:
         self.groups.append(groups)
-        self.seen.append((step, [g.task.id for g in groups], [[r.reward for r in g.rollouts] for g in groups]))
+        self.seen.append(
+            (step, [g.task.id for g in groups], [[r.reward for r in g.rollouts] for g in groups])
+        )
 
     def metrics(self) -> dict[str, Any]:
         return {"pool": len(self.pool)}

@@ -126,8 +126,7 @@ class ModelSampler:
             "cache" if "cache" in inspect.signature(base.forward).parameters else "past_key_values"
         )
         # Holes and rows of unequal age need plain attention: no sliding window, no recurrent state.
-        kinds = getattr(config, "layer_types", None) or ["full_attention"]
-        self._roomy = set(kinds) == {"full_attention"} and not getattr(config, "use_sliding_window", False)
+        self._roomy = all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
         self._config = config
 
     def forget(self) -> None:

@@ -10,11 +10,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from trl import GRPOConfig
 
 from coevolve.config import Config
@@ -40,11 +43,26 @@ def arguments(config: Config, folder: Path, processes: int = 1, **more: Any) -> 
     """
     chosen = trl_arguments(config, folder, processes, torch.cuda.is_available())
     try:
-        return GRPOConfig(**{**chosen, **more})
+        with _quiet():
+            return GRPOConfig(**{**chosen, **more})
     except TypeError as error:
         raise ConfigError(f"train.extra: TRL's GRPOConfig refuses it ({error})") from None
     except (ValueError, ImportError) as error:
         raise ConfigError(f"train: TRL refuses these settings ({' '.join(str(error).split())})") from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the libraries' progress bars and their notes to each other on names to come."""
+    shown = transformers.utils.logging.is_progress_bar_enabled()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|peft|accelerate")
+        transformers.utils.logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if shown:
+                transformers.utils.logging.enable_progress_bar()
 
 
 class TrlEngine:
@@ -126,7 +144,8 @@ class TrlEngine:
         self.processes.share(lambda: self._prepare(source, found))
         trainer = self._trainer(source, steps, progress)
         self.model = trainer.accelerator.unwrap_model(trainer.model)
-        trainer.train(resume_from_checkpoint=str(found.path) if found.path else None)
+        with _quiet():
+            trainer.train(resume_from_checkpoint=str(found.path) if found.path else None)
         done = int(trainer.state.global_step)
         if done <= found.step:
             raise TrainingError(f"no step was done: training stopped at step {done} of {steps}")
@@ -191,7 +210,8 @@ class TrlEngine:
             notice=self.notice,
         )
         try:
-            return LoopTrainer(self.model, self.tokenizer, args, parts)
+            with _quiet():
+                return LoopTrainer(self.model, self.tokenizer, args, parts)
         except (ValueError, OSError, ImportError, NotImplementedError) as error:
             raise ConfigError(f"train: TRL cannot start ({' '.join(str(error).split())})") from error
 

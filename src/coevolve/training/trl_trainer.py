@@ -178,12 +178,10 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
         turn = self._step % self.args.steps_per_generation
         if not plan.active[turn]:
             return 0.0
-        ids, attention, mask, keep = (
-            x.to(self.accelerator.device) if isinstance(x, Tensor) else x
-            for x in pad_tokens(plan.mine[turn], self.processing_class.pad_token_id)
-        )
-        logprobs, _, _ = self._get_per_token_logps_and_entropies(model, ids, attention, keep)
-        each = -(logprobs * mask).sum(1) / mask.sum(1).clamp(min=1)
+        rows = pad_tokens(plan.mine[turn], self.processing_class.pad_token_id)
+        ids, attention, mask = (x.to(self.accelerator.device) for x in rows[:3])
+        logprobs, _, _ = self._get_per_token_logps_and_entropies(model, ids, attention, rows[3])
+        each: Tensor = -(logprobs * mask).sum(1) / mask.sum(1).clamp(min=1)
         self._demonstration_loss += float(each.detach().sum()) * plan.scale
         return each.sum() * plan.scale * self.parts.processes.count  # DDP takes the mean over processes
 
