@@ -114,6 +114,8 @@ class TemplateAbstractor:
             key = (good[index].action.name, str(good[index].action.arguments))
             tool = tools.get(good[index].action.name)
             related = tool is not None and home is not None and tool.spec.group == home.spec.group
+            if good[index].action.name in {good[i].action.name for i in chosen} and rng.random() < 0.75:
+                continue  # the same thing three times over makes no sense to a reader
             if index not in chosen and key not in seen and rng.random() < (0.8 if related else 0.25):
                 chosen.append(index)
                 seen.add(key)

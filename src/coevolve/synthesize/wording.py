@@ -88,6 +88,7 @@ def _clause(
         if parameter and not parameter.required and canonical(value) == canonical(parameter.default):
             continue
         parts.append((parameter, _label(name, parameter), references.get(name) or render(value, parameter)))
+    phrase = _alternative(phrase, [label for _, label, _ in parts])
     frame = rng.randrange(3)
     if frame == 0:
         phrase, parts = _fill(phrase, parts)
@@ -99,6 +100,14 @@ def _clause(
     if frame == 2:
         return f"{phrase} using {given}"
     return f"{phrase} with {given}"
+
+
+def _alternative(phrase: str, labels: Sequence[str]) -> str:
+    """Of 'write to a file or display it …' the half that is meant: is a file given or not?"""
+    found = re.match(r"(.*\b(?:a|the) (\w+)) or (\w+ (?:it|them|content) .+)$", phrase)
+    if not found:
+        return phrase
+    return found[1] if any(label.split()[0] == found[2] for label in labels) else found[3]
 
 
 def _with(parameter: Parameter | None, label: str, value: str) -> str:
