@@ -38,6 +38,8 @@ def make(config: EnvironmentConfig) -> Environment:
             "Your own environment is named 'module:Class'"
         )
     build = _load(target)
+    if inspect.isclass(build) and not issubclass(build, Environment):
+        raise _no_environment(config.name)
     if "classes" in inspect.signature(build).parameters:
         environment = build(classes=config.classes)
     elif config.classes == "all":
@@ -47,10 +49,7 @@ def make(config: EnvironmentConfig) -> Environment:
             f"environment {config.name!r} has no tool classes to select; remove 'environment.classes'"
         )
     if not isinstance(environment, Environment):
-        raise UnknownEnvironmentError(
-            f"{config.name!r} is no environment: derive it from Environment, or give it 'worlds' "
-            "and documented methods"
-        )
+        raise _no_environment(config.name)
     return environment
 
 
@@ -61,6 +60,12 @@ def pooled(config: EnvironmentConfig) -> WorkerEnvironment:
         UnknownEnvironmentError: as :func:`make`.
     """
     return WorkerEnvironment(partial(make, config), config.workers, config.call_seconds)
+
+
+def _no_environment(name: str) -> UnknownEnvironmentError:
+    return UnknownEnvironmentError(
+        f"{name!r} is no environment: derive it from Environment, or give it 'worlds' and documented methods"
+    )
 
 
 def _load(target: str) -> Callable[..., object]:

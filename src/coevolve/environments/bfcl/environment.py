@@ -47,6 +47,9 @@ class BfclEnvironment(Environment):
         package.ensure()
         self.quarantined: dict[str, str] = {}
         """Official tasks whose reference does not replay, by name, with the reason."""
+        self.unsolvable: dict[str, str] = {}
+        """Official tasks whose reference calls a tool in a turn that withholds it, with the reason. They
+        are listed all the same: the official score counts them."""
         self._references = References()
         self._sound: dict[str, bool] = {}
 
@@ -138,8 +141,17 @@ class BfclEnvironment(Environment):
                 fault = f"{len(task.turns)} turns but {len(task.solution)} answers"
             if fault:
                 self.quarantined[task.name] = fault
+            elif task.extra.get("withheld"):
+                self._note_unsolvable(task)
             self._sound[task.name] = not fault
         return self._sound[task.name]
+
+    def _note_unsolvable(self, task: Task) -> None:
+        for turn, calls in enumerate(task.solution):
+            offered = {spec.name for spec in self.tools(task, turn)}
+            for call in calls:
+                if call.name not in offered:
+                    self.unsolvable[task.name] = f"turn {turn} needs {call.name!r}, which is withheld"
 
 
 def _offered(entry: Entry) -> tuple[ToolSpec, ...]:

@@ -12,7 +12,7 @@ from coevolve.errors import BrokenWorldError
 from coevolve.types import Json
 
 MAX_DEPTH = 120
-MAX_NODES = 200_000
+MAX_NODES = 50_000
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 

@@ -1,0 +1,185 @@
+"""A plain class is an environment."""
+
+from __future__ import annotations
+
+import pytest
+import toolbox_examples as examples
+from bfcl_support import SPLITS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevolve.config import EnvironmentConfig
+from coevolve.environments.base import Environment
+from coevolve.environments.registry import make, pooled
+from coevolve.environments.toolbox import ToolboxEnvironment
+from coevolve.errors import BrokenWorldError, UnknownEnvironmentError
+from coevolve.types import Grade, Json, Origin, Task, ToolCall, World
+
+ADD = ToolCall("add", {"text": "eggs"})
+
+
+def todo() -> ToolboxEnvironment:
+    return ToolboxEnvironment(examples.TodoList)
+
+
+def world(environment: Environment, name: str = "shopping") -> World:
+    every = [w for split in SPLITS for w in environment.worlds(split)]
+    return next(w for w in every if w.id == name)
+
+
+def graded(solution: list[list[ToolCall]], done: list[list[ToolCall]]) -> Grade:
+    environment = todo()
+    turns = tuple(tuple(turn) for turn in solution)
+    task = Task(
+        "TodoList", environment.version, world(environment), ("",) * len(turns), turns, Origin("unguided")
+    )
+    with environment.open(task.world) as session:
+        for turn in done:
+            session.run(turn)
+            session.end_turn()
+        return environment.grade(task, session)
+
+
+def test_the_schema_comes_from_hints_and_docstrings() -> None:
+    specs = {spec.name: spec for spec in todo().offered(world(todo()))}
+    assert list(specs) == ["add", "count", "done"]
+    assert specs["add"].description == "Add one thing to do."
+    assert specs["add"].parameters == {
+        "type": "object",
+        "properties": {"text": {"type": "string", "description": "What to do, in a few words."}},
+        "required": ["text"],
+    }
+    assert specs["count"].returns == {"type": "object", "additionalProperties": {"type": "integer"}}
+    assert specs["count"].group == "TodoList"
+
+
+def test_worlds_without_splits_are_divided_and_none_is_in_two() -> None:
+    names = [[w.id for w in todo().worlds(split)] for split in SPLITS]
+    assert sorted(name for part in names for name in part) == sorted(examples.TodoList.worlds)
+    assert all(names[::2])
+    device = ToolboxEnvironment(examples.Device)
+    assert [len(device.worlds(split)) for split in SPLITS] == [1, 0, 1]
+
+
+def test_worlds_are_fresh_and_class_data_stays_as_it_was() -> None:
+    environment = todo()
+    with environment.open(world(environment)) as first, environment.open(world(environment)) as second:
+        first.call(ADD)
+        assert first.state() == ["milk", "bread", "eggs"] and second.state() == ["milk", "bread"]
+    assert examples.TodoList.worlds["shopping"] == ["milk", "bread"]
+
+
+def test_answers_and_errors_become_observations() -> None:
+    environment = todo()
+    with environment.open(world(environment)) as session:
+        assert session.call(ToolCall("count")).text == '{"count": 2}'
+        assert session.call(ToolCall("count")).value == {"count": 2}
+        assert session.call(ADD).text == "3 things to do"
+        assert session.call(ToolCall("done", {"text": "none"})).error
+        assert "did you mean 'done'" in (session.call(ToolCall("don")).error or "")
+        for arguments in ({}, {"text": 3}, {"text": "x", "more": 1}):
+            assert (session.call(ToolCall("add", arguments)).error or "").startswith("Error: add: ")
+        for name in ("state", "items", "__init__", "worlds", "remove"):
+            assert session.call(ToolCall(name)).error
+
+
+def test_typed_arguments_arrive_as_their_types() -> None:
+    environment = ToolboxEnvironment(examples.Device)
+    assert (environment.name, environment.version) == ("device", "7")
+    with environment.open(environment.worlds("train")[0]) as session:
+        answer = session.call(ToolCall("set_level", {"level": "high", "marks": [1, 2]}))
+        assert answer.value == "high" and answer.error is None
+        assert session.call(ToolCall("set_level", {"level": "middle"})).error
+        assert session.state() == {"level": "high", "marks": [1, 2]}
+        session.call(ToolCall("tangle"))
+        with pytest.raises(BrokenWorldError):
+            session.state()
+
+
+def test_the_grade_looks_at_states_and_at_answers_where_nothing_changes() -> None:
+    count = ToolCall("count")
+    assert graded([[ADD]], [[ADD]]).reward == 1
+    assert graded([[ADD]], [[count, ADD, count]]).reward == 1
+    assert graded([[ADD]], [[]]).findings == ("no call",)
+    assert graded([[ADD]], [[count]]).reward == 0
+    assert graded([[ADD]], [[ADD, ADD]]).reward == 0
+    assert graded([[count]], [[count]]).reward == 1
+    assert graded([[count]], [[ToolCall("nothing")]]).findings == ("no answer like that of count",)
+    assert graded([[ADD], [count]], [[ADD, count], [count]]).reward == 1
+    assert graded([[ADD], [count]], [[count, ADD], [ToolCall("x")]]).reward == 0
+    assert graded([[ADD], []], [[ADD], [ADD]]).reward == 0
+    assert graded([[ADD], []], [[ADD], []]).reward == 1
+    assert graded([[ADD], [count]], [[ADD]]).findings == ("", "the turn was never finished")
+    assert graded([[ADD]], [[ADD], []]).reward == 0
+
+
+@given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=3) | st.none(), max_size=3))
+def test_any_arguments_give_an_observation(arguments: dict[str, Json]) -> None:
+    environment = todo()
+    with environment.open(world(environment)) as session:
+        observation = session.call(ToolCall("add", arguments))
+        valid = set(arguments) == {"text"} and isinstance(arguments["text"], str)
+        assert (observation.error is None) == valid
+
+
+class NoWorlds:
+    def act(self) -> None:
+        """Act."""
+
+
+class NoWords:
+    worlds = {"a": 0}  # noqa: RUF012
+
+    def act(self) -> None: ...
+
+
+class NoTypes:
+    worlds = {"a": 0}  # noqa: RUF012
+
+    def act(self, x) -> None:  # type: ignore[no-untyped-def]
+        """Act."""
+
+
+class NoTools:
+    worlds = {"a": 0}  # noqa: RUF012
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (NoWorlds, "has no worlds"),
+        (NoWords, "NoWords.act needs a docstring"),
+        (NoTypes, "parameter 'x' needs a type"),
+        (NoTools, "no public method"),
+    ],
+)
+def test_a_class_that_cannot_be_used_says_what_it_lacks(kind: type, says: str) -> None:
+    with pytest.raises(UnknownEnvironmentError, match=says):
+        ToolboxEnvironment(kind)
+
+
+def test_a_config_names_a_registered_environment_or_a_class() -> None:
+    assert make(EnvironmentConfig()).name == "bfcl"
+    assert make(EnvironmentConfig(name="toolbox_examples:TodoList")).name == "TodoList"
+    config = EnvironmentConfig(name="toolbox_examples:TodoList", workers=1)
+    with pooled(config) as environment, environment.open(world(environment)) as session:
+        assert session.call(ADD).text == "3 things to do"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("bfcI", "did you mean 'bfcl'"),
+        ("no_such_module:Thing", "cannot import 'no_such_module'"),
+        ("toolbox_examples:TodoLst", "did you mean 'TodoList'"),
+        ("toolbox_examples:Level", "is no environment"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(name: str, says: str) -> None:
+    with pytest.raises(UnknownEnvironmentError, match=says):
+        make(EnvironmentConfig(name=name))
+
+
+def test_classes_are_refused_where_there_is_nothing_to_select() -> None:
+    with pytest.raises(UnknownEnvironmentError, match=r"environment\.classes"):
+        make(EnvironmentConfig(name="toolbox_examples:TodoList", classes=("a",)))
