@@ -21,7 +21,7 @@ from coevolve.errors import HeldOutError, InfrastructureError, RunError
 from coevolve.evolution import PATIENCE, breaking_points, common_prefix, in_turn
 from coevolve.explore.base import Exploration
 from coevolve.loop import CoEvolution
-from coevolve.pool import Pool, SignalRecord, build
+from coevolve.pool import Pool, SignalRecord, build_sampler
 from coevolve.types import (
     Candidate,
     Group,
@@ -120,7 +120,7 @@ class Parts:
             OnePerChange(),
             Replay(self.environment, self.pool),
             evolve=settings,
-            sampler=build(PoolConfig(sampler="retire", retire_after=2)),
+            sampler=build_sampler(PoolConfig(sampler="retire", retire_after=2)),
         )
 
 

@@ -57,7 +57,7 @@ class Evolution:
         self._pool = pool
         self._explorer = explorer
         self._abstractor = abstractor
-        self._verifier = verifier
+        self.verifier = verifier
         self._seed = seed
         self._worlds: tuple[World, ...] | None = None
         self._offered: dict[str, frozenset[str]] = {}
@@ -175,7 +175,7 @@ class Evolution:
                 self._pool.count("candidates.not_needed", len(candidates) - at)
                 break
             try:
-                verdict = self._verifier.verify(candidate)
+                verdict = self.verifier.verify(candidate)
             except InfrastructureError as error:
                 verdict = Verdict(False, "infrastructure", {"error": str(error)})
             if verdict.admitted:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ class CoEvolution:
         signals: detectors, or the configuration to build them from.
         explorer: goes back into the environment (stage 2).
         abstractor: turns explorations into candidates; templates by default.
-        verifier: judges candidates; strict replay by default.
+        verifier: judges candidates; strict replay by default. One that remembers what the pool holds
+            is given as a function that makes it from the pool, called again after a restore.
         evolve: how often the pool grows, and by how much.
         seed: of every draw and exploration.
         sampler: which tasks are drawn; uniform by default.
@@ -54,7 +56,7 @@ class CoEvolution:
         signals: SignalsConfig | Sequence[Detector],
         explorer: Explorer,
         abstractor: Abstractor | None = None,
-        verifier: Verifier | None = None,
+        verifier: Verifier | Callable[[Pool], Verifier] | None = None,
         *,
         evolve: EvolveConfig | None = None,
         seed: int = 0,
@@ -65,17 +67,14 @@ class CoEvolution:
             from coevolve.synthesize.abstract import TemplateAbstractor
 
             abstractor = TemplateAbstractor(environment)
-        if verifier is None:
-            from coevolve.synthesize.verify import ReplayVerifier
-
-            verifier = ReplayVerifier(environment, pool)
         self.pool = pool
         self._explorer = explorer
         self._evolve = evolve or EvolveConfig()
         self._seed = seed
         self._sampler: Sampler = sampler or Uniform()
         self._progress = progress
-        self._evolution = Evolution(environment, pool, explorer, abstractor, verifier, seed)
+        self._judge = partial(_strict, environment) if verifier is None else verifier
+        self._evolution = Evolution(environment, pool, explorer, abstractor, self._make_judge(), seed)
         if isinstance(signals, SignalsConfig):
             signals = build_signals(signals, self._evolution.offered)
         self._signals: dict[str, Detector] = {detector.kind: detector for detector in signals}
@@ -83,6 +82,9 @@ class CoEvolution:
         self._draws = 0
         self._evolved = 0
         self._metrics: dict[str, float] = {}
+
+    def _make_judge(self) -> Verifier:
+        return self._judge(self.pool) if callable(self._judge) else self._judge
 
     def draw(self, n: int) -> list[Task]:
         """``n`` tasks to sample K rollouts of each; distinct as long as the pool has enough.
@@ -228,6 +230,14 @@ class CoEvolution:
     def load_state(self, folder: Path) -> None:
         """Take the pool back from :meth:`save_state`; raises RunError if the copy is damaged."""
         self.pool.restore(folder / "pool.db")
+        self._evolution.verifier = self._make_judge()
+
+
+def _strict(environment: Environment, pool: Pool) -> Verifier:
+    from coevolve.synthesize.screen import Screen
+    from coevolve.synthesize.verify import ReplayVerifier
+
+    return ReplayVerifier(environment, screen=Screen(pool))
 
 
 def _check(group: Group) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from coevolve.config import PoolConfig
 from coevolve.errors import HeldOutError, RunError
-from coevolve.pool import Pool, Retire, Uniform, build
+from coevolve.pool import Pool, Retire, Uniform, build_sampler
 from coevolve.pool.listing import signal_rows, task_rows
 from coevolve.types import Candidate, Observation, Origin, Signal, Task, Triplet, Verdict
 from keyvalue import KeyValue, a_group, a_rollout, a_task, delete, get, put
@@ -198,8 +198,8 @@ def test_ranks_stay_dense_whatever_rests_and_wakes(
 
 
 def test_the_configuration_names_the_sampler() -> None:
-    assert isinstance(build(PoolConfig()), Uniform)
-    assert isinstance(build(PoolConfig(sampler="retire")), Retire)
+    assert isinstance(build_sampler(PoolConfig()), Uniform)
+    assert isinstance(build_sampler(PoolConfig(sampler="retire")), Retire)
 
 
 # Attempts and signals

@@ -2,6 +2,6 @@
 
 from coevolve.pool.history import SignalRecord
 from coevolve.pool.pool import Judgement, Pool
-from coevolve.pool.samplers import Retire, Sampler, Uniform, build
+from coevolve.pool.samplers import Retire, Sampler, Uniform, build_sampler
 
-__all__ = ["Judgement", "Pool", "Retire", "Sampler", "SignalRecord", "Uniform", "build"]
+__all__ = ["Judgement", "Pool", "Retire", "Sampler", "SignalRecord", "Uniform", "build_sampler"]

@@ -20,8 +20,9 @@ _CONTENT = {
     "candidates": "id, step, kind, signal, admitted, reason, evidence, triplets",
     "attempts": "task, step, outcome, reward",
     "signals": "id, step, kind, task, pattern, scores, failed, solved, served",
+    "rollouts": "json",
 }
-"""What a pool says, by table; evidence is content-addressed, so its ids stand for it."""
+"""What a pool says, by table, apart from the times that work took."""
 
 
 class PoolFile:
@@ -38,13 +39,15 @@ class PoolFile:
         """Open or create the pool file, for this process alone to write.
 
         Args:
-            path: the file; its directory must exist.
+            path: the file; its directory must exist. ``":memory:"`` is a pool without a file.
             fresh: begin an empty pool, whatever the file held (a run without a checkpoint).
 
         Raises:
             RunError: another run writes to it, or it is no pool of this layout.
         """
         path = Path(path)
+        if str(path) == ":memory:":
+            return cls(path, schema.create_or_check(path), None)
         if not path.parent.is_dir():
             raise RunError(f"cannot create pool file {path}: there is no directory {path.parent}")
         lock = FileLock(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,7 +54,8 @@ class History(PoolFile):
         return counts | dict(rows.fetchall())
 
     def record_signals(self, step: int, signals: Sequence[Signal]) -> None:
-        """Store signals with their evidence; a rollout that several share is stored once."""
+        """Store signals with their evidence; a rollout that several of them show is stored once."""
+        kept: dict[str, int] = {}
         with self.transaction():
             for signal in signals:
                 values = (
@@ -65,8 +65,8 @@ class History(PoolFile):
                     self._row(signal.task),
                     canonical(list(signal.pattern)),
                     canonical(list(signal.scores)),
-                    canonical([self._keep(rollout) for rollout in signal.failed]),
-                    canonical([self._keep(rollout) for rollout in signal.solved]),
+                    canonical([self._keep(rollout, kept) for rollout in signal.failed]),
+                    canonical([self._keep(rollout, kept) for rollout in signal.solved]),
                 )
                 self._db.execute(
                     "INSERT INTO signals(id, step, kind, task, pattern, scores, failed, solved)"
@@ -83,11 +83,12 @@ class History(PoolFile):
             )
         return int(row[0])
 
-    def _keep(self, rollout: Rollout) -> str:
+    def _keep(self, rollout: Rollout, kept: dict[str, int]) -> int:
         text = canonical(dump(rollout))
-        key = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self._db.execute("INSERT OR IGNORE INTO rollouts(id, json) VALUES (?, ?)", (key, text))
-        return key
+        if text not in kept:
+            row = self._db.execute("INSERT INTO rollouts(json) VALUES (?)", (text,)).lastrowid
+            kept[text] = int(row or 0)
+        return kept[text]
 
     # Signals
 
@@ -116,8 +117,8 @@ class History(PoolFile):
             solved=tuple(self._rollout(rollout) for rollout in json.loads(solved)),
         )
 
-    def _rollout(self, key: str) -> Rollout:
-        return load(Rollout, json.loads(self._one("SELECT json FROM rollouts WHERE id = ?", key)))
+    def _rollout(self, row: int) -> Rollout:
+        return load(Rollout, json.loads(self._one("SELECT json FROM rollouts WHERE row = ?", row)))
 
     def signals_since(self, step: int) -> list[SignalRecord]:
         """The signals of all steps after ``step``, oldest first."""

@@ -44,6 +44,9 @@ class Pool(History):
             raise KeyError(task)
         return load(Task, json.loads(row[0]))
 
+    def __iter__(self) -> Iterator[Task]:
+        return self.tasks()
+
     def tasks(self) -> Iterator[Task]:
         """Every task in order of admission, resting ones included."""
         for (text,) in self._db.execute("SELECT json FROM tasks ORDER BY row"):

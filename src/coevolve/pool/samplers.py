@@ -63,7 +63,7 @@ class Retire:
                 pool.count("retire.rested")
 
 
-def build(config: PoolConfig) -> Sampler:
+def build_sampler(config: PoolConfig) -> Sampler:
     """The sampler that the configuration names."""
     return Retire(config.retire_after) if config.sampler == "retire" else Uniform()
 

@@ -53,12 +53,15 @@ CREATE TABLE signals (
     task INTEGER NOT NULL REFERENCES tasks(row),
     pattern TEXT NOT NULL,
     scores TEXT NOT NULL,
-    failed TEXT NOT NULL,         -- ids in rollouts
+    failed TEXT NOT NULL,         -- rows of rollouts
     solved TEXT NOT NULL,
     served INTEGER NOT NULL DEFAULT 0   -- explorations that it has guided
 );
 CREATE INDEX signals_by_step ON signals(step);
-CREATE TABLE rollouts (id TEXT PRIMARY KEY, json TEXT NOT NULL) WITHOUT ROWID;  -- evidence, shared
+CREATE TABLE rollouts (           -- evidence; shared by the signals of one step
+    row INTEGER PRIMARY KEY,
+    json TEXT NOT NULL
+);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID;
 """
 

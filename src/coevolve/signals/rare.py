@@ -74,6 +74,7 @@ class Rare:
         self._offered = offered
         self._steps: deque[tuple[int, _Counts]] = deque()
         self._sum = _Counts()
+        self._totals: dict[Pattern, int] = {}
         self._fired = 0
 
     def observe(self, step: int, groups: Sequence[Group]) -> list[Signal]:
@@ -98,18 +99,21 @@ class Rare:
         return signals
 
     def _advance(self, step: int, now: _Counts) -> None:
+        self._totals.clear()
         self._steps.append((step, now))
         self._sum.add(now)
         while self._steps[0][0] <= step - self._window:
             self._sum.remove(self._steps.popleft()[1])
 
     def _total(self, pattern: Pattern) -> int:
-        """N_p."""
-        return sum(
-            count
-            for (tools, length), count in self._sum.totals.items()
-            if length == len(pattern) and (not tools or tools.issuperset(pattern))
-        )
+        """N_p; kept until the next step, since many patterns are asked for more than once."""
+        if pattern not in self._totals:
+            self._totals[pattern] = sum(
+                count
+                for (tools, length), count in self._sum.totals.items()
+                if length == len(pattern) and (not tools or tools.issuperset(pattern))
+            )
+        return self._totals[pattern]
 
     def _is_rare(self, pattern: Pattern) -> bool:
         return 0 < self._sum.uses[pattern] < self._theta / 100 * self._total(pattern)
@@ -151,7 +155,7 @@ class Rare:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._steps, self._sum = deque(), _Counts()
+        self._steps, self._sum, self._totals = deque(), _Counts(), {}
         for step, uses, totals in state["steps"]:
             counts = _Counts(
                 uses=Counter({tuple(names): count for names, count, _ in uses}),
