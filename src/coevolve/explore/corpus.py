@@ -137,8 +137,10 @@ def _text(corpus: Corpus, rng: random.Random, description: str) -> str:
         text = " ".join(rng.choice(known).split()[:18])
         text = re.sub(r"\d+", lambda m: str(rng.randint(10 ** (len(m[0]) - 1), 10 ** len(m[0]) - 1)), text)
     else:
-        text = corpus.fill(rng.choice(lexicon.SENTENCES), rng)
-        text = text[0].upper() + text[1:] + rng.choice((".", ".", "!", ""))
+        # Some messages have two or three sentences: long texts have to be copied, too.
+        count = rng.choice((1, 1, 1, 1, 2, 3))
+        parts = [corpus.fill(rng.choice(lexicon.SENTENCES), rng) for _ in range(count)]
+        text = ". ".join(part[0].upper() + part[1:] for part in parts) + rng.choice((".", ".", "!", ""))
     return text.replace("'", "").replace('"', "").replace("\n", " ")
 
 

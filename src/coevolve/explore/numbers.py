@@ -21,7 +21,7 @@ _RANGES: dict[str, tuple[float, float, int]] = {
     "speed": (20, 120, 0),
     "distance": (10, 900, 0),
     "percentage": (1, 100, 0),
-    "fuel": (1, 20, 1),
+    "fuel": (1, 45, 1),
     "gallon": (1, 60, 1),
     "liter": (1, 200, 1),
     "precision": (2, 10, 0),
