@@ -4,7 +4,9 @@
 
 A rollout is recorded as in training: groups of eight are stored as attempts, the three signals look
 at them, and what fires is stored with its evidence. Rollouts are made by hand, two to four calls
-long, half of them failed, one in fifty invalid: no policy and no world is timed here.
+long, half of them failed, one in fifty invalid: no policy and no world is timed here. Times are
+processor time of this process, user and system, so that a busy machine does not blur them; the last
+column is the wall time of recording as a whole, waits for the disk included.
 """
 
 from __future__ import annotations
@@ -70,34 +72,37 @@ def filled(path: Path, tasks: int) -> Pool:
     return pool
 
 
-def recording(path: Path, sizes: list[int]) -> Iterator[tuple[int, float, float, float, float]]:
-    """(attempts, µs per rollout of pool and of signals, signals per rollout, MB) up to each size."""
+def recording(path: Path, sizes: list[int]) -> Iterator[tuple[int, float, float, float, float, float]]:
+    """(attempts, µs per rollout of pool and of signals, signals per rollout, MB, wall µs), by size."""
     pool, detectors, rng = filled(path, 1000), build(SignalsConfig(), offered), random.Random(0)
     done = step = 0
-    times: list[tuple[int, float, float, int]] = []
+    times: list[tuple[int, float, float, int, float]] = []
     for size in sizes:
         while done < size:
             step += 1
             drawn = Uniform().draw(pool, min(GROUPS, -(-(size - done) // GROUP)), rng, step)
             groups = [Group(task, tuple(a_rollout(task, rng) for _ in range(GROUP))) for task in drawn]
-            begun = time.perf_counter()
+            clock, begun = time.perf_counter(), time.process_time()
             signals = [signal for detector in detectors for signal in detector.observe(step, groups)]
-            watched = time.perf_counter()
+            watched = time.process_time()
             with pool.transaction():
                 pool.record_groups(step, groups)
                 pool.record_signals(step, signals)
-            ended = time.perf_counter()
+            ended = time.process_time()
+            wall = time.perf_counter() - clock
             rollouts = len(groups) * GROUP
-            times.append((rollouts, ended - watched, watched - begun, len(signals)))
+            times.append((rollouts, ended - watched, watched - begun, len(signals), wall))
             done += rollouts
         last = times[-(WINDOW // (GROUP * GROUPS)) :]
-        count = sum(rollouts for rollouts, _, _, _ in last)
+        counts, stored, watching, fired, walls = (sum(column) for column in zip(*last))
+        megabytes = path.stat().st_size / 1e6
         yield (
             done,
-            1e6 * sum(t for _, t, _, _ in last) / count,
-            1e6 * sum(t for _, _, t, _ in last) / count,
-            sum(fired for _, _, _, fired in last) / count,
-            path.stat().st_size / 1e6,
+            1e6 * stored / counts,
+            1e6 * watching / counts,
+            fired / counts,
+            megabytes,
+            1e6 * walls / counts,
         )
     pool.close()
 
@@ -107,10 +112,10 @@ def drawing(folder: Path, sizes: list[int]) -> Iterator[tuple[int, float]]:
     for size in sizes:
         with filled(folder / f"draw-{size}.db", size) as pool:
             rounds = 200
-            begun = time.perf_counter()
+            begun = time.process_time()
             for n in range(rounds):
                 Uniform().draw(pool, GROUPS, random.Random(f"0/draw/{n}"), 0)
-            yield size, 1e6 * (time.perf_counter() - begun) / rounds / GROUPS
+            yield size, 1e6 * (time.process_time() - begun) / rounds / GROUPS
 
 
 def powers(first: int, last: int, factor: int) -> list[int]:
@@ -131,11 +136,19 @@ def main() -> None:
             print(f"| {size:,} | {each:.0f} |", flush=True)
         print(f"\nRecording, mean of the last {WINDOW:,} rollouts at most, 1,000 tasks in the pool")
         print("(the rare signal's window of 20 steps is full from 5,120 rollouts on):\n")
-        columns = ("attempts", "pool, µs per rollout", "signals, µs per rollout", "fired per rollout", "MB")
+        columns = (
+            "attempts",
+            "pool, µs per rollout",
+            "signals, µs per rollout",
+            "fired per rollout",
+            "MB",
+            "wall, µs",
+        )
         print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
         sizes = powers(1000, options.attempts, 10)
-        for done, stored, watched, fired, size_mb in recording(Path(folder) / "record.db", sizes):
-            print(f"| {done:,} | {stored:.0f} | {watched:.0f} | {fired:.2f} | {size_mb:.1f} |", flush=True)
+        for done, stored, watched, fired, size_mb, wall in recording(Path(folder) / "record.db", sizes):
+            figures = f"{stored:.0f} | {watched:.0f} | {fired:.2f} | {size_mb:.1f} | {wall:.0f}"
+            print(f"| {done:,} | {figures} |", flush=True)
 
 
 if __name__ == "__main__":

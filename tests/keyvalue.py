@@ -26,8 +26,13 @@ from coevolve.types import (
     World,
 )
 
-KEY: dict[str, Json] = {"type": "string", "description": "The key's name.", "examples": ["color"]}
-VALUE: dict[str, Json] = {"type": "string", "enum": ["red", "green", "blue"], "description": "The value."}
+KEYS: list[Json] = ["color", "size", "shape", "label", "owner", "place"]
+KEY: dict[str, Json] = {"type": "string", "enum": KEYS, "description": "The name of the key."}
+VALUE: dict[str, Json] = {
+    "type": "string",
+    "enum": ["red", "green", "blue"],
+    "description": "The value to store.",
+}
 TOOLS = (
     ToolSpec(
         "put",

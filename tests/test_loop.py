@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coevolve.config import EvolveConfig, PoolConfig, SignalsConfig
+from coevolve.config import EvolveConfig, ExploreConfig, PoolConfig, SignalsConfig
 from coevolve.errors import HeldOutError, InfrastructureError, RunError
 from coevolve.evolution import PATIENCE, breaking_points, common_prefix, in_turn
 from coevolve.explore.base import Exploration
+from coevolve.explore.scripted import ScriptedExplorer
 from coevolve.loop import CoEvolution
 from coevolve.pool import Pool, SignalRecord, build_sampler
 from coevolve.types import (
@@ -193,8 +194,8 @@ def test_equal_inputs_give_equal_pools(tmp_path: Path) -> None:
 def test_the_pool_does_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]);"
-        "from test_loop import parts, train\n"
-        "with parts(Path(sys.argv[1])) as made:\n"
+        "from test_loop import real_parts, train\n"
+        "with real_parts(Path(sys.argv[1])) as made:\n"
         "    made.loop.populate(8); train(made, range(1, 8)); print(made.pool.digest())"
     )
     digests = {
@@ -210,28 +211,74 @@ def test_the_pool_does_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
+@contextmanager
+def real_parts(path: Path, fresh: bool = True) -> Iterator[Parts]:
+    """The scripted explorer, template abstraction and strict replay: the constructor's defaults."""
+    with parts(path, fresh=fresh) as made:
+        explorer = ScriptedExplorer(made.environment, ExploreConfig())
+        made.loop = CoEvolution(
+            made.environment, made.pool, SignalsConfig(), explorer, evolve=EvolveConfig(every=3, tasks=4)
+        )
+        yield made
+
+
+@pytest.mark.parametrize("which", [parts, real_parts])
 @pytest.mark.parametrize("killed_after", [1, 3, 5])
 def test_a_resumed_run_ends_with_the_pool_of_one_that_was_never_killed(
-    tmp_path: Path, killed_after: int
+    tmp_path: Path, killed_after: int, which: Any
 ) -> None:
-    with parts(tmp_path / "whole.db") as made:
+    with which(tmp_path / "whole.db") as made:
         made.loop.populate(8)
         train(made, range(1, 10))
+        assert len(made.pool) > 12
         whole, state = made.pool.digest(), made.loop.state_dict()
     folder = tmp_path / "checkpoint"
     folder.mkdir()
-    with parts(tmp_path / "pool.db") as made:
+    with which(tmp_path / "pool.db") as made:
         made.loop.populate(8)
         train(made, range(1, killed_after + 1))
         saved = json.dumps(made.loop.state_dict())
         made.loop.save_state(folder)
-        train(made, range(killed_after + 1, killed_after + 3))  # lost with the kill
-    with parts(tmp_path / "pool.db", fresh=False) as made:
+        train(made, range(killed_after + 1, killed_after + 5))  # lost with the kill
+    with which(tmp_path / "pool.db", fresh=False) as made:
         made.loop.load_state(folder)
         made.loop.load_state_dict(json.loads(saved))
         train(made, range(killed_after + 1, 10))
         assert made.pool.digest() == whole
         assert made.loop.state_dict() == state
+
+
+def test_four_arguments_are_enough(tmp_path: Path) -> None:
+    environment = KeyValue()
+    with Pool.open(tmp_path / "pool.db") as pool:
+        explorer = ScriptedExplorer(environment, ExploreConfig())
+        loop = CoEvolution(environment, pool, SignalsConfig(), explorer)
+        loop.populate(12)
+        assert pool.admitted() == {"unguided": 12}
+        for step in range(1, 11):
+            groups = [
+                Group(task, tuple(policy(environment, task, at, step) for at in range(4)))
+                for task in loop.draw(6)
+            ]
+            loop.observe(step, groups)
+        assert len(pool) == 12 + loop.metrics()["evolve/admitted"] > 12
+        assert {one.verdict.reason for one in pool.judgements()} >= {"admitted"}
+
+
+def test_a_verifier_that_remembers_the_pool_is_made_anew_after_a_restore(tmp_path: Path) -> None:
+    environment, remembered = KeyValue(), []
+
+    def remembering(pool: Pool) -> Replay:
+        remembered.append([task.id for task in pool])
+        return Replay(environment, pool)
+
+    with Pool.open(":memory:") as pool:
+        loop = CoEvolution(environment, pool, [], Wanderer(environment), OnePerChange(), remembering)
+        loop.populate(2)
+        loop.save_state(tmp_path)
+        loop.populate(5)
+        loop.load_state(tmp_path)
+        assert [len(tasks) for tasks in remembered] == [0, 2] and len(pool) == 2
 
 
 def test_a_state_without_its_pool_is_refused(tmp_path: Path) -> None:
