@@ -121,7 +121,8 @@ def test_verdicts_agree_with_the_official_checker(bfcl: BfclEnvironment, officia
     verdicts = {0.0: 0, 1.0: 0}
     for number, name in enumerate(sorted(official)[::4]):
         task = official[name]
-        entry = load(CATEGORIES[CATEGORIES.index(task.extra["category"])])[int(name.rsplit("_", 1)[1])]  # type: ignore[arg-type]
+        category = next(known for known in CATEGORIES if known == task.extra["category"])
+        entry = load(category)[int(name.rsplit("_", 1)[1])]
         raw = {
             "id": name,
             "initial_config": entry.loaded_config(),

@@ -58,15 +58,12 @@ def test_a_prefix_is_replayed_but_not_recorded(bfcl: BfclEnvironment, official: 
         assert ahead.record()[0].calls == ()
 
 
-def test_worlds_that_do_not_exist_are_refused(bfcl: BfclEnvironment) -> None:
-    for start in (
-        None,
-        {"category": "base"},
-        {"category": "base", "number": 999},
-        {"category": "x", "number": 1},
-    ):
-        with pytest.raises(InfrastructureError):
-            bfcl.open(World("bfcl", "x", "train", start))
+@pytest.mark.parametrize(
+    "start", [None, {"category": "base", "number": 999}, {"category": "x", "number": 1}, {}]
+)
+def test_worlds_that_do_not_exist_are_refused(bfcl: BfclEnvironment, start: Json) -> None:
+    with pytest.raises(InfrastructureError):
+        bfcl.open(World("bfcl", "x", "train", start))
 
 
 HOSTILE_NAMES = st.sampled_from(
@@ -112,8 +109,8 @@ def test_no_arguments_crash_a_session(bfcl: BfclEnvironment, data: st.DataObject
     # Numbers of any size are for the deadline of a worker, not for this process.
     specs = [s for s in bfcl.offered(world) if s.name not in ("power", "logarithm", "square_root")]
     spec = data.draw(st.sampled_from(specs))
-    names = list(spec.parameters["properties"])  # type: ignore[arg-type]
-    arguments = {name: data.draw(VALUES) for name in names if data.draw(st.booleans())}
+    names: list[str] = list(spec.parameters["properties"])  # type: ignore[arg-type]
+    arguments: dict[str, Json] = {name: data.draw(VALUES) for name in names if data.draw(st.booleans())}
     with bfcl.open(world) as session:
         before = session.fingerprint()
         observation, after = session.step(ToolCall(spec.name, arguments))

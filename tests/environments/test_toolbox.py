@@ -77,7 +77,8 @@ def test_answers_and_errors_become_observations() -> None:
         assert session.call(ADD).text == "3 things to do"
         assert session.call(ToolCall("done", {"text": "none"})).error
         assert "did you mean 'done'" in (session.call(ToolCall("don")).error or "")
-        for arguments in ({}, {"text": 3}, {"text": "x", "more": 1}):
+        wrong: list[dict[str, Json]] = [{}, {"text": 3}, {"text": "x", "more": 1}]
+        for arguments in wrong:
             assert (session.call(ToolCall("add", arguments)).error or "").startswith("Error: add: ")
         for name in ("state", "items", "__init__", "worlds", "remove"):
             assert session.call(ToolCall(name)).error

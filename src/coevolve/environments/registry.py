@@ -38,8 +38,6 @@ def make(config: EnvironmentConfig) -> Environment:
             "Your own environment is named 'module:Class'"
         )
     build = _load(target)
-    if inspect.isclass(build) and not issubclass(build, Environment):
-        raise _no_environment(config.name)
     if "classes" in inspect.signature(build).parameters:
         environment = build(classes=config.classes)
     elif config.classes == "all":
@@ -86,5 +84,7 @@ def _load(target: str) -> Callable[..., object]:
         )
     if inspect.isclass(found) and not issubclass(found, Environment) and hasattr(found, "worlds"):
         return partial(ToolboxEnvironment, found)
+    if inspect.isclass(found) and not issubclass(found, Environment):
+        raise _no_environment(target)
     build: Callable[..., object] = found
     return build
