@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 import toolbox_examples as examples
@@ -193,3 +197,31 @@ def test_sessions_spread_over_the_workers() -> None:
         assert sorted(Counter(found).values()) == [2, 2, 2]
         for session in sessions:
             session.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
+def test_a_worker_in_an_endless_call_does_not_outlive_its_parent() -> None:
+    """The run is killed with SIGKILL while a call hangs: nobody is left to kill the worker."""
+    script = (
+        "import threading\n"
+        "from coevolve.environments.bfcl import BfclEnvironment as B\n"
+        "from coevolve.environments.workers import WorkerEnvironment as W\n"
+        "from coevolve.types import ToolCall as C\n"
+        "e = W(B, 1, call_seconds=2)\n"
+        "w = next(w for w in e.worlds('train') if any(s.name == 'power' for s in e.offered(w)))\n"
+        "s = e.open(w)\n"
+        "print(e._workers[0]._process.pid, flush=True)\n"
+        "s.call(C('power', {'base': 9, 'exponent': 387420489}))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    worker = Path("/proc") / parent.stdout.readline().strip() / "stat"
+    time.sleep(0.5)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    for _ in range(300):
+        if not worker.exists() or worker.read_text().split()[2] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker is still running")
