@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -15,8 +16,9 @@ from transformers import PreTrainedTokenizerFast
 from coevolve.config import RolloutConfig
 from coevolve.rollout.chat import Chat
 from coevolve.rollout.sampler import Sample
-from coevolve.types import ToolSpec
-from keyvalue import TOOLS
+from coevolve.types import Json, ToolSpec, World
+from keyvalue import TOOLS as NARROW
+from keyvalue import KeyValue
 
 CORPUS = [
     "[put(key='color', value='red'), get(key='shape')] stored color no key shape <tool_call>",
@@ -175,9 +177,10 @@ def encoded(chat: Chat, text: str) -> list[int]:
 
 def spelt_out(chat: Chat, text: str) -> list[int]:
     """One id per character, as a policy may well write and no tokenizer would."""
-    space = "▁" if "▁" in chat.tokenizer.get_vocab() else "Ġ"
+    tokenizer: Any = chat.tokenizer
+    space = "▁" if "▁" in tokenizer.get_vocab() else "Ġ"
     names = [space if character == " " else character for character in text]
-    return list(chat.tokenizer.convert_tokens_to_ids(names))
+    return list(tokenizer.convert_tokens_to_ids(names))
 
 
 def spelled(chat: Chat, ids: Sequence[int]) -> str:
@@ -190,7 +193,24 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s", "", text).lower()
 
 
-ARGUMENT = {"type": "string", "description": "Anything."}
+def _open_keys(tool: ToolSpec) -> ToolSpec:
+    properties = tool.parameters["properties"]
+    assert isinstance(properties, dict)
+    free: dict[str, Json] = {**properties, "key": {"type": "string", "description": "Any text."}}
+    return replace(tool, parameters={**tool.parameters, "properties": free})
+
+
+TOOLS = tuple(map(_open_keys, NARROW))
+
+
+class Store(KeyValue):
+    """The key-value environment, any text being a key."""
+
+    def offered(self, world: World) -> Sequence[ToolSpec]:
+        return TOOLS
+
+
+ARGUMENT: dict[str, Json] = {"type": "string", "description": "Anything."}
 ANYTHING = ToolSpec(
     "anything",
     "Takes whatever JSON there is.",

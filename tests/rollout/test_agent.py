@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollout_support import Scripted, every_chat, spelled, squeezed, tiny
+from rollout_support import Scripted, Store, every_chat, spelled, squeezed, tiny
 
 from coevolve.config import RolloutConfig
 from coevolve.environments.base import Session
@@ -31,7 +31,7 @@ from coevolve.types import (
     ToolSpec,
     World,
 )
-from keyvalue import KeyValue, KeyValueSession, a_task, delete, get, put
+from keyvalue import KeyValueSession, a_task, delete, get, put
 
 CHATS = every_chat()
 LIMITS = RolloutConfig()
@@ -60,7 +60,7 @@ def check_record(chat: Chat, rollout: Rollout) -> None:
 @pytest.mark.parametrize("name", CHATS)
 def test_turns_steps_and_calls_vary_from_rollout_to_rollout(name: str) -> None:
     chat = CHATS[name]
-    environment = KeyValue()
+    environment = Store()
     tasks = [
         several([put("a")], text="one"),
         several([put("a"), get("color")], [delete("a")], [], text="three"),
@@ -110,7 +110,7 @@ def test_turns_steps_and_calls_vary_from_rollout_to_rollout(name: str) -> None:
 def test_ids_are_kept_exactly_as_the_policy_wrote_them(name: str) -> None:
     chat = CHATS[name]
     sampler = Scripted(chat, [[written(chat, put("a")), written(chat, get("a")), "done"]], one_by_one=True)
-    (rollout,) = run([a_task(put("a"))], KeyValue(), chat, sampler, LIMITS)
+    (rollout,) = run([a_task(put("a"))], Store(), chat, sampler, LIMITS)
     said = [n for n, m in zip(rollout.tokens.ids, rollout.tokens.mask) if m]
     assert said == [n for line in sampler.scripts[0] for n in sampler._ids(line)]
     assert rollout.outcome is Outcome.SOLVED
@@ -121,7 +121,7 @@ def test_a_missing_end_token_is_supplied_with_mask_0() -> None:
     limits = RolloutConfig(tokens_per_step=20)
     script = ["I shall talk and talk and talk for ever without an end…", written(chat, put("b")), ""]
     task = several([], [put("b")])
-    (rollout,) = run([task], KeyValue(), chat, Scripted(chat, [script]), limits)
+    (rollout,) = run([task], Store(), chat, Scripted(chat, [script]), limits)
     first = rollout.tokens.mask.index(0)
     assert first == 20
     assert rollout.tokens.ids[first] == chat.end_id
@@ -132,7 +132,7 @@ def test_malformed_calls_come_back_as_errors_and_are_counted() -> None:
     chat = CHATS["tiny"]
     script = ["[put(key='a', value='red'), rm(path='/'), get(key=1 + 1)]", "[get(key='a'", ""]
     metrics = RolloutMetrics()
-    (rollout,) = run([a_task(put("a"))], KeyValue(), chat, Scripted(chat, [script]), LIMITS, metrics=metrics)
+    (rollout,) = run([a_task(put("a"))], Store(), chat, Scripted(chat, [script]), LIMITS, metrics=metrics)
     first, second, _ = rollout.steps
     assert first.calls == (put("a"),)
     assert [o.error is not None for o in first.observations] == [False, True, True]
@@ -147,7 +147,7 @@ def test_malformed_calls_come_back_as_errors_and_are_counted() -> None:
 
 
 def test_only_the_tools_of_the_turn_can_be_called_and_new_ones_are_announced() -> None:
-    class Withheld(KeyValue):
+    class Withheld(Store):
         def tools(self, task: Task, turn: int) -> Sequence[ToolSpec]:
             return [t for t in super().tools(task, turn) if t.name != "put" or turn > 0]
 
@@ -167,7 +167,7 @@ def test_too_many_steps_in_a_turn_stop_the_rollout_after_the_last_calls_ran() ->
     again = written(chat, get("color"))
     scripts = [[again] * 3, [again, again, "", again, again, ""]]
     tasks = [a_task(put("a")), several([get("color")], [get("color")])]
-    slow, fine = run(tasks, KeyValue(), chat, Scripted(chat, scripts), limits)
+    slow, fine = run(tasks, Store(), chat, Scripted(chat, scripts), limits)
     assert (slow.stop, slow.outcome, len(slow.calls)) == (StopReason.STEP_LIMIT, Outcome.FAILED, 3)
     assert (fine.stop, fine.outcome) == (StopReason.FINISHED, Outcome.SOLVED)
 
@@ -176,7 +176,7 @@ def test_calls_over_the_limit_of_one_step_are_refused_not_dropped() -> None:
     chat = CHATS["tiny"]
     limits = RolloutConfig(calls_per_step=2)
     script = [written(chat, put("a"), put("b"), put("c"), put("d")), ""]
-    (rollout,) = run([a_task(put("a"), put("b"))], KeyValue(), chat, Scripted(chat, [script]), limits)
+    (rollout,) = run([a_task(put("a"), put("b"))], Store(), chat, Scripted(chat, [script]), limits)
     assert rollout.calls == (put("a"), put("b"))
     assert len(rollout.steps[0].malformed) == 2
     assert len(rollout.steps[0].observations) == 4
@@ -190,7 +190,7 @@ def test_the_window_is_never_overrun() -> None:
     for room in range(1, 80):
         limits = RolloutConfig(context_tokens=max(16, full + room))
         sampler = Scripted(chat, [[call, written(chat, get("a")), "done and done"]])
-        (rollout,) = run([task], KeyValue(), chat, sampler, limits)
+        (rollout,) = run([task], Store(), chat, sampler, limits)
         check_record(chat, rollout)
         length = len(rollout.tokens.prompt) + len(rollout.tokens.ids)
         assert length <= limits.context_tokens
@@ -207,7 +207,7 @@ def test_a_prompt_longer_than_the_window_fails_alone_with_one_masked_token() -> 
     chat = CHATS["tiny"]
     limits = RolloutConfig(context_tokens=64)
     long, short = a_task(put("a"), text="word " * 200), a_task(put("a"), text="Put a.")
-    environment = KeyValue()
+    environment = Store()
     sampler = Scripted(chat, [[written(chat, put("a")), ""]])
     failed, fine = run([long, short], environment, chat, sampler, limits)
     assert (failed.stop, failed.outcome, failed.steps) == (StopReason.TOKEN_LIMIT, Outcome.FAILED, ())
@@ -223,7 +223,7 @@ def test_long_answers_are_shown_and_recorded_with_their_middle_left_out() -> Non
     script = [written(chat, get("color")), ""]
     metrics = RolloutMetrics()
     task = a_task(get("color"), world=world)
-    (rollout,) = run([task], KeyValue(), chat, Scripted(chat, [script]), limits, metrics=metrics)
+    (rollout,) = run([task], Store(), chat, Scripted(chat, [script]), limits, metrics=metrics)
     shown = rollout.steps[0].observations[0].text
     assert f"<|tool|>{shown}<|end|>" in spelled(chat, rollout.tokens.ids)
     assert "..." in shown
@@ -231,7 +231,7 @@ def test_long_answers_are_shown_and_recorded_with_their_middle_left_out() -> Non
     assert metrics.cut == 1
 
 
-class Fragile(KeyValue):
+class Fragile(Store):
     """Worlds named in ``broken`` die at the first call, the next ``times`` times."""
 
     def __init__(self, error: type[Exception], times: int) -> None:
@@ -301,7 +301,7 @@ def test_a_world_that_dies_once_is_tried_again_from_scratch() -> None:
 
 def test_an_outage_at_opening_is_retried_then_invalid() -> None:
     chat = CHATS["tiny"]
-    environment = KeyValue()
+    environment = Store()
     environment.outages = 3
     script = [written(chat, put("a")), ""]
     one, two = run([a_task(put("a"))] * 2, environment, chat, Scripted(chat, [script]), LIMITS)
@@ -310,7 +310,7 @@ def test_an_outage_at_opening_is_retried_then_invalid() -> None:
 
 
 def test_a_world_driven_beyond_comparison_is_a_failure_not_an_outage() -> None:
-    class Cyclic(KeyValue):
+    class Cyclic(Store):
         def grade(self, task: Task, session: Session) -> Grade:
             raise BrokenWorldError("a folder contains itself")
 
@@ -322,7 +322,7 @@ def test_a_world_driven_beyond_comparison_is_a_failure_not_an_outage() -> None:
 
 
 def test_a_world_that_is_not_fresh_is_noticed() -> None:
-    class Shared(KeyValue):
+    class Shared(Store):
         def open(self, world: World) -> KeyValueSession:
             session = super().open(world)
             session._store = self.__dict__.setdefault("shared", session._store)
@@ -339,7 +339,7 @@ def test_a_blank_task_is_invalid_and_says_so() -> None:
     chat = CHATS["tiny"]
     blank, fine = run(
         [a_task(put("a"), text=" "), a_task(put("a"))],
-        KeyValue(),
+        Store(),
         chat,
         Scripted(chat, [[written(chat, put("a")), ""]]),
         LIMITS,
@@ -355,7 +355,7 @@ def test_results_do_not_depend_on_threads() -> None:
     tasks = [a_task(put(key), text=f"Put {key}.") for key in keys]
     scripts = [[written(chat, put(key)), ""] for key in keys]
 
-    class Uneven(KeyValue):
+    class Uneven(Store):
         def open(self, world: World) -> KeyValueSession:
             time.sleep(0.001 * (len(self.opened) % 3))
             return super().open(world)
@@ -393,7 +393,7 @@ def test_whatever_the_policy_writes_the_record_is_exact_and_fits(
 ) -> None:
     chat = Chat(CHATS[name].tokenizer, limits)
     tasks = [several(*[[put("a")]] * turns, text=f"Do {n}") for n in range(len(scripts))]
-    for rollout in run(tasks, KeyValue(), chat, Scripted(chat, scripts), limits):
+    for rollout in run(tasks, Store(), chat, Scripted(chat, scripts), limits):
         assert rollout.outcome is not Outcome.INVALID
         check_record(chat, rollout)
         assert len(rollout.tokens.prompt) + len(rollout.tokens.ids) <= limits.context_tokens
@@ -407,7 +407,7 @@ def test_whatever_the_policy_writes_the_record_is_exact_and_fits(
 
 
 def test_no_tasks_no_rollouts() -> None:
-    assert run([], KeyValue(), CHATS["tiny"], Scripted(CHATS["tiny"], []), LIMITS) == []
+    assert run([], Store(), CHATS["tiny"], Scripted(CHATS["tiny"], []), LIMITS) == []
 
 
 def test_whatever_hangs_is_named_with_its_task() -> None:
@@ -418,7 +418,7 @@ def test_whatever_hangs_is_named_with_its_task() -> None:
         told.append(message)
         heard.set()
 
-    class Slow(KeyValue):
+    class Slow(Store):
         def open(self, world: World) -> KeyValueSession:
             session = super().open(world)
             answer = session.call
@@ -448,7 +448,7 @@ def test_a_sampler_that_breaks_its_contract_is_a_bug() -> None:
     chat = CHATS["tiny"]
     for script, why in (["long"], "one log-probability"), (["none"], "answered 1 prompts with 0"):
         with pytest.raises(AssertionError, match=why):
-            run([a_task()], KeyValue(), chat, Wrong(chat, [script]), LIMITS)
+            run([a_task()], Store(), chat, Wrong(chat, [script]), LIMITS)
 
 
 def test_what_a_sampler_says_after_the_end_is_not_part_of_the_message() -> None:
@@ -460,7 +460,7 @@ def test_what_a_sampler_says_after_the_end_is_not_part_of_the_message() -> None:
             ]
 
     chat = CHATS["tiny"]
-    (rollout,) = run([a_task()], KeyValue(), chat, Chatty(chat, [["done"]]), LIMITS)
+    (rollout,) = run([a_task()], Store(), chat, Chatty(chat, [["done"]]), LIMITS)
     assert rollout.tokens.ids[-1] == chat.end_id
 
 

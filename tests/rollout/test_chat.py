@@ -10,6 +10,7 @@ from rollout_support import (
     QWEN,
     SMOLLM2_TEMPLATE,
     TINY,
+    TOOLS,
     encoded,
     every_chat,
     llama,
@@ -26,7 +27,7 @@ from coevolve.config import RolloutConfig
 from coevolve.errors import ConfigError
 from coevolve.rollout.chat import CUT, Chat
 from coevolve.rollout.encoding import Encoder, Text
-from keyvalue import TOOLS, get, put
+from keyvalue import get, put
 
 CHATS = every_chat()
 TOOL_DOCS = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from rollout_support import Scripted, encoded, every_chat, spelled, tiny
+from rollout_support import Scripted, Store, encoded, every_chat, spelled, tiny
 
 from coevolve.config import RolloutConfig
 from coevolve.environments.bfcl import BfclEnvironment
@@ -16,7 +16,7 @@ from coevolve.rollout.agent import demonstration, run
 from coevolve.rollout.chat import Chat
 from coevolve.rollout.sampler import Sample
 from coevolve.types import Outcome, StopReason, Task, Tokens, ToolCall, World
-from keyvalue import KeyValue, a_task, delete, get, put
+from keyvalue import a_task, delete, get, put
 
 CHATS = every_chat()
 
@@ -55,8 +55,8 @@ TASK = replace(a_task(), turns=("Do this.", "Nothing now.", "Do that."), solutio
 @pytest.mark.parametrize("name", [name for name in CHATS if "not bijective" not in name])
 def test_a_policy_that_writes_the_demonstration_solves_the_task_with_the_same_record(name: str) -> None:
     chat = CHATS[name]
-    tokens = demonstration(TASK, chat, KeyValue())
-    (rollout,) = run([TASK], KeyValue(), chat, Follower(tokens), chat.limits)
+    tokens = demonstration(TASK, chat, Store())
+    (rollout,) = run([TASK], Store(), chat, Follower(tokens), chat.limits)
     assert rollout.outcome is Outcome.SOLVED
     assert rollout.calls == tuple(call for turn in SOLUTION for call in turn)
     assert rollout.tokens.prompt == tokens.prompt
@@ -69,7 +69,7 @@ def test_a_policy_that_writes_the_demonstration_solves_the_task_with_the_same_re
 def test_a_demonstration_reads_as_a_conversation() -> None:
     chat = CHATS["tiny"]
     task = a_task(put("a"), get("color"), text="Do it.")
-    tokens = demonstration(task, chat, KeyValue())
+    tokens = demonstration(task, chat, Store())
     assert spelled(chat, (*tokens.prompt, *tokens.ids)) == (
         "<|user|>Do it.<|end|><|assistant|>[put(key='a', value='red'), get(key='color')]<|end|>"
         "<|tool|>stored a<|end|><|tool|>red<|end|><|assistant|><|end|>"
@@ -86,8 +86,7 @@ def steps(task: Task, world: dict[str, str] | None = None) -> list[int]:
     if world is not None:
         task = replace(task, world=World("keyvalue", "w", "train", dict(world)))
     said = [
-        chat.read(m, KeyValue().tools(task, 0))[1].calls
-        for m in messages(demonstration(task, chat, KeyValue()))
+        chat.read(m, Store().tools(task, 0))[1].calls for m in messages(demonstration(task, chat, Store()))
     ]
     return [len(calls) for calls in said]
 
@@ -107,15 +106,14 @@ def test_no_message_makes_more_calls_than_a_step_may() -> None:
     chat = Chat(tiny(), RolloutConfig(calls_per_step=2))
     task = a_task(*(put(f"k{n}") for n in range(5)))
     found = [
-        chat.read(m, KeyValue().tools(task, 0))[1].calls
-        for m in messages(demonstration(task, chat, KeyValue()))
+        chat.read(m, Store().tools(task, 0))[1].calls for m in messages(demonstration(task, chat, Store()))
     ]
     assert [len(calls) for calls in found] == [2, 2, 1, 0]
 
 
 def test_a_reference_that_fails_is_never_demonstrated() -> None:
     with pytest.raises(CoEvolveError, match="its reference call get fails"):
-        demonstration(a_task(get("nowhere")), CHATS["tiny"], KeyValue())
+        demonstration(a_task(get("nowhere")), CHATS["tiny"], Store())
 
 
 @pytest.fixture(scope="module")

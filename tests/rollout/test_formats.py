@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from rollout_support import (
 
 from coevolve.errors import ConfigError
 from coevolve.rollout.formats import FormatName, ParsedMessage, detect, get_format, parse, render
-from coevolve.types import ToolCall
+from coevolve.types import Json, ToolCall
 from keyvalue import get, put
 
 NAMES: tuple[FormatName, ...] = ("hermes", "llama", "python")
@@ -75,7 +76,7 @@ anything_calls = st.fixed_dictionaries(
         "items": st.lists(json_values, max_size=3),
         "from": st.dictionaries(st.text(), json_values, max_size=3),
     },
-).map(lambda arguments: ToolCall("anything", arguments))
+).map(lambda arguments: ToolCall("anything", cast(dict[str, Json], arguments)))
 calls_lists = st.lists(anything_calls | st.builds(get, st.text() | tagged), max_size=4)
 
 
