@@ -67,7 +67,7 @@ def explore(
     from coevolve.run import explore_only
 
     resolved = load_config(config, overrides or ())
-    rows, refused = explore_only(resolved, n)
+    rows, refused = explore_only(resolved, n, Console(stderr=True))
     if out is not None:
         out.write_text("".join(json.dumps(row) + "\n" for row in rows))
     if as_json:
@@ -121,10 +121,15 @@ def _print_tasks(rows: list[dict[str, Any]]) -> None:
             row["origin"]["kind"],
             str(row["origin"]["step"]),
             "\n".join(row["turns"]),
-            "\n".join(call for turn in row["solution"] for call in turn),
+            "\n".join(_spelled(call) for turn in row["solution"] for call in turn),
         )
     Console().print(table)
     typer.echo(f"{len(rows)} tasks")
+
+
+def _spelled(call: dict[str, Any]) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call["arguments"].items())
+    return f"{call['name']}({arguments})"
 
 
 @environments.command("list")

@@ -1,14 +1,16 @@
 """One run from a configuration: build the parts, seal the tests, populate, train, score, sum up.
 
-Every stage is either done and noted in the run directory, or done again from the same seed; training itself
-goes on from the last complete checkpoint (invariant 8).
+Every stage is either done and noted in the run directory, or done again from the same seed; training
+itself goes on from the last complete checkpoint (invariant 8).
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,23 +18,40 @@ from rich.console import Console
 
 from coevolve.config import Config
 from coevolve.environments.base import Environment
-from coevolve.environments.registry import make
+from coevolve.environments.registry import pooled
 from coevolve.errors import RunError
-from coevolve.evaluation import heldout
-from coevolve.evaluation.heldout import HeldOut
+from coevolve.evaluation.heldout import HeldOut, benchmark_turns, read, save, unguided
 from coevolve.explore.scripted import ScriptedExplorer
 from coevolve.loop import CoEvolution
-from coevolve.pool import Pool
-from coevolve.progress import Bar, stage
+from coevolve.pool import Pool, build_sampler
+from coevolve.pool.listing import task_rows
+from coevolve.progress import stage
 from coevolve.rundir import RunDirectory
-from coevolve.signals import build as build_signals
 from coevolve.summary import show, summarise, write
 from coevolve.synthesize.abstract import TemplateAbstractor
+from coevolve.synthesize.replay import Replayer
 from coevolve.synthesize.screen import Screen
 from coevolve.synthesize.verify import ReplayVerifier
+from coevolve.types import Task
 
 if TYPE_CHECKING:
+    from coevolve.evaluation.scores import Score
     from coevolve.training.trl import TrlEngine
+
+
+class Clock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
 
 
 def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
@@ -42,40 +61,168 @@ def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
         RunError: the directory is finished, in use, or belongs to another configuration.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and int(os.environ.get("RANK", "0")) > 0:
-        return _follow(config, out, console)
+        return _follow(config, out)
     run = RunDirectory(out)
     run.claim(config)
-    if run.summary.exists():
-        raise RunError(
-            f"{out} is finished (it has summary.json); look at it with 'coevolve tasks {out}', or choose another --out"
-        )
-    environment = make(config.environment)
     try:
-        return _lead(config, run, environment, console)
+        if run.summary.exists():
+            raise RunError(
+                f"{out} is finished (it has summary.json): look at it with 'coevolve tasks {out}', "
+                "or choose another --out"
+            )
+        with _environment(config) as environment:
+            return _lead(config, run, environment, console)
     finally:
-        environment.close()
         run.release()
 
 
 def _lead(config: Config, run: RunDirectory, environment: Environment, console: Console) -> dict[str, Any]:
-    seconds: dict[str, float] = {}
-    tests = _timed(seconds, "heldout", lambda: seal(config, run, environment, console))
-    engine = _timed(seconds, "load", lambda: _engine(config, run, environment))
-    resumed = engine.resume_point(console)
-    if resumed is None:
-        run.pool.unlink(missing_ok=True)
+    clock = Clock()
+    with clock("held-out tests"):
+        tests = seal(config, run, environment, console)
+    with clock("load"):
+        engine = _engine(config, run, environment, console)
+    found = engine.resume_point()
+    _discard(run.pool)  # the checkpoint has the copy that counts; without one D_0 is made again
+    if found.path is not None:
+        console.print(f"going on from step {found.step} of {config.steps}")
     with Pool.open(run.pool) as pool:
         loop = assemble(config, environment, pool, tests)
-        if resumed is None:
-            with stage("D_0", config.pool.initial, console) as bar:
-                _timed(seconds, "populate", lambda: loop.populate(config.pool.initial, progress=bar.update))
+        if found.path is None:
+            with clock("D_0"), stage("D_0", config.pool.initial, console) as bar:
+                loop.populate(config.pool.initial, progress=bar.update)
         if "before" not in run.stages():
-            before = {t.name: _score(config, engine, environment, t, console, "before") for t in tests}
-            run.finish_stage("before", before)
-        with stage("training", config.steps, console) as bar:
-            _timed(seconds, "train", lambda: engine.train(loop, config.steps, progress=bar.update))
-        after = {t.name: _score(config, engine, environment, t, console, "after") for t in tests}
-        summary = summarise(config, run, pool, loop, tests, after, seconds)
+            with clock("scores"):
+                before = {t.name: _score(config, engine, environment, t, console, "before") for t in tests}
+                run.finish_stage("before", {name: asdict(score) for name, score in before.items()})
+        with clock("training"), stage("training", config.steps, console) as bar:
+            if found.step < config.steps:
+                engine.train(loop, config.steps, progress=bar.update)
+            else:  # killed after the last checkpoint, before the scores
+                engine.restore(loop)
+        with clock("scores"):
+            after = {t.name: _score(config, engine, environment, t, console, "after") for t in tests}
+        summary = summarise(config, environment, run, pool, tests, after, clock.seconds)
     write(summary, run)
     show(summary, console)
     return summary
+
+
+def _follow(config: Config, out: Path) -> dict[str, Any]:
+    """A process other than the first: acts and trains, owns nothing."""
+    with _environment(config) as environment:
+        _engine(config, RunDirectory(out), environment, Console(quiet=True)).train(None, config.steps)
+    return {}
+
+
+@contextmanager
+def _environment(config: Config) -> Iterator[Environment]:
+    with pooled(config.environment) as environment:
+        yield environment
+
+
+def assemble(
+    config: Config, environment: Environment, pool: Pool, tests: Sequence[HeldOut] = ()
+) -> CoEvolution:
+    """The loop of a configuration; nothing of ``tests`` can enter its pool."""
+    held = [task for test in tests for task in test.tasks]
+    held += environment.tasks(config.evaluate.split)
+    replayer = Replayer(environment)
+
+    def judge(pool: Pool) -> ReplayVerifier:
+        return ReplayVerifier(environment, config.verify, Screen(pool, held), replayer=replayer)
+
+    return CoEvolution(
+        environment,
+        pool,
+        config.signals,
+        ScriptedExplorer(environment, config.explore),
+        TemplateAbstractor(environment, config.explore, replayer),
+        judge,
+        evolve=config.evolve,
+        seed=config.seed,
+        sampler=build_sampler(config.pool),
+    )
+
+
+def seal(config: Config, run: RunDirectory, environment: Environment, console: Console) -> list[HeldOut]:
+    """The run's held-out tests: made once, sealed, and the seal compared when the run goes on.
+
+    Raises:
+        RunError: a stored test is not the one that was sealed.
+    """
+    makers: dict[str, Callable[[], HeldOut]] = {
+        "benchmark": lambda: benchmark_turns(environment, config.evaluate.split),
+        "unguided": lambda: unguided(
+            environment, config.evaluate.split, config.evaluate.episodes, config.explore
+        ),
+    }
+    sealed = run.stages().get("sealed", {})
+    tests = []
+    for name, made in makers.items():
+        path = run.heldout / f"{name}.jsonl"
+        if name not in sealed or not path.exists():
+            test = made()
+            save(test, path)
+            sealed[name] = sealed.get(name, test.seal)
+            run.finish_stage("sealed", sealed)
+        test = read(path)
+        if test.seal != sealed[name]:
+            raise RunError(f"{path} is not the test that this run sealed ({test.seal}, not {sealed[name]})")
+        if test.tasks:
+            console.print(
+                f"held-out test {name}: {len(test.tasks)} tasks of the {test.split} split, seal {test.seal}"
+            )
+            tests.append(test)
+    return tests
+
+
+def explore_only(config: Config, n: int, console: Console) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """``coevolve explore``: ``n`` verified tasks from unguided exploration, and the refusals by reason."""
+    with _environment(config) as environment, Pool.open(":memory:") as pool:
+        loop = assemble(config, environment, pool)
+        with stage("exploring", n, console) as bar:
+            loop.populate(n, progress=bar.update)
+        return task_rows(pool), pool.refused()
+
+
+def _engine(config: Config, run: RunDirectory, environment: Environment, console: Console) -> TrlEngine:
+    from coevolve.models.loading import load_policy
+    from coevolve.rollout.chat import Chat
+    from coevolve.training.trl import TrlEngine
+
+    policy = load_policy(config.model, config.train.precision)
+    chat = Chat(policy.tokenizer, config.rollout)
+    return TrlEngine(
+        policy.model,
+        policy.tokenizer,
+        chat,
+        environment,
+        config,
+        run.path,
+        notice=lambda text: console.print(text, style="bold yellow", markup=False),
+    )
+
+
+def _score(
+    config: Config, engine: TrlEngine, environment: Environment, test: HeldOut, console: Console, when: str
+) -> Score:
+    from coevolve.evaluation.scores import evaluate
+
+    tasks: Sequence[Task] = test.tasks
+    with stage(f"{test.name} test {when}", len(tasks), console) as bar:
+        return evaluate(
+            tasks,
+            environment,
+            engine.chat,
+            engine.sampler(),
+            config.rollout,
+            config.evaluate.batch,
+            progress=bar.update,
+        )
+
+
+def _discard(pool: Path) -> None:
+    """A pool that no checkpoint goes with is made again from the seed."""
+    for suffix in ("", "-wal", "-shm"):
+        pool.with_name(pool.name + suffix).unlink(missing_ok=True)

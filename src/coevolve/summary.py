@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from coevolve.config import Config
+from coevolve.environments.base import Environment
 from coevolve.evaluation.heldout import HeldOut
 from coevolve.evaluation.scores import Score
+from coevolve.pool import Pool
 from coevolve.rundir import RunDirectory, write_atomic
 
+_KEYS = {"benchmark": "heldout", "unguided": "heldout_unguided"}
 
-def heldout_entry(test: HeldOut, before: Mapping[str, Any], after: Score) -> dict[str, Any]:
+
+def summarise(
+    config: Config,
+    environment: Environment,
+    run: RunDirectory,
+    pool: Pool,
+    tests: Sequence[HeldOut],
+    after: Mapping[str, Score],
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """Everything that a run came to, as JSON data."""
+    before = run.stages()["before"]
+    log = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    admitted = pool.admitted()
+    training: Counter[str] = Counter()
+    for line in log:
+        training.update(line.get("seconds", {}))
+    return {
+        "environment": environment.version,
+        "model": config.model,
+        "seed": config.seed,
+        "steps": config.steps,
+        **{_KEYS[test.name]: _entry(test, before[test.name], after[test.name]) for test in tests},
+        "pool": {"initial": config.pool.initial, "final": len(pool)},
+        "admitted": admitted,
+        "refused": pool.refused(),
+        "rollouts": {name: sum(line[name] for line in log) for name in ("solved", "failed", "invalid")},
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        "seconds_training": {name: round(value, 1) for name, value in training.items()},
+    }
+
+
+def _entry(test: HeldOut, before: Mapping[str, Any], after: Score) -> dict[str, Any]:
     """One held-out test: success before and after, with what invariant 10 asks for."""
     return {
         "before": before["mean"],
@@ -86,11 +122,6 @@ def write(summary: Mapping[str, Any], run: RunDirectory) -> None:
     """``summary.md``, then ``summary.json``, whose presence says that the run is finished."""
     write_atomic(run.path / "summary.md", markdown(summary))
     write_atomic(run.summary, json.dumps(summary, indent=2) + "\n")
-
-
-def stored(score: Score) -> dict[str, Any]:
-    """A score as JSON data, for ``stages.json``."""
-    return dataclasses.asdict(score)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -60,6 +60,30 @@ def pooled(config: EnvironmentConfig) -> WorkerEnvironment:
     return WorkerEnvironment(partial(make, config), config.workers, config.call_seconds)
 
 
+def known() -> dict[str, str]:
+    """The registered environments, and whether each is ready to use here."""
+    from coevolve.environments.bfcl import package
+
+    state = (
+        "ready" if package.present() else "not fetched yet; 'coevolve env add bfcl' or its first use does so"
+    )
+    return {"bfcl": f"{state} (bfcl-eval {package.VERSION})"}
+
+
+def install(name: str) -> str:
+    """Fetch what a registered environment needs; says where it lies.
+
+    Raises:
+        UnknownEnvironmentError: no registered environment has that name.
+        CoEvolveError: it is missing and cannot be fetched.
+    """
+    from coevolve.environments.bfcl import package
+
+    if name not in REGISTERED:
+        raise UnknownEnvironmentError(f"unknown environment {name!r}; known: {', '.join(REGISTERED)}")
+    return f"{name}: ready in {package.ensure()}"
+
+
 def _no_environment(name: str) -> UnknownEnvironmentError:
     return UnknownEnvironmentError(
         f"{name!r} is no environment: derive it from Environment, or give it 'worlds' and documented methods"

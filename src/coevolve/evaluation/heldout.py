@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from coevolve.config import ExploreConfig
 from coevolve.environments.base import Environment
+from coevolve.synthesize.harvest import harvest
 from coevolve.synthesize.wording import instruction
 from coevolve.types import Observation, Origin, Split, Task, ToolCall, World, dump, fingerprint, load
 
@@ -65,6 +67,16 @@ def benchmark_turns(environment: Environment, split: Split, seed: int = 0) -> He
                 )
             )
     return HeldOut("benchmark", split, tuple(made), refused)
+
+
+def unguided(environment: Environment, split: Split, n: int, config: ExploreConfig, seed: int = 0) -> HeldOut:
+    """Up to ``n`` tasks that unguided exploration finds in the worlds of ``split``.
+
+    The explorer that makes them is a fresh one and is thrown away: what it learns of these worlds never
+    reaches the one that feeds the pool (invariant 4).
+    """
+    tasks = harvest(environment, n, seed, config, lead=0.0, split=split) if n else []
+    return HeldOut("unguided", split, tuple(tasks), 0)
 
 
 def _replay(environment: Environment, world: World, calls: Sequence[ToolCall]) -> list[Observation] | None:
