@@ -78,7 +78,8 @@ class Scene:
 
     def _locate(self, fresh: list[Found]) -> None:
         for item in fresh:
-            if item.path and "current" in item.path[-1] and isinstance(item.value, str):
-                place = tuple(part for part in item.value.split("/") if part)
+            named = item.path and "current" in item.path[-1] and isinstance(item.value, str)
+            if named and str(item.value).startswith("/"):
+                place = tuple(part for part in str(item.value).split("/") if part)
                 self.moved = place != self.place
                 self.place = place

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from coevolve.config import VerifyConfig
 from coevolve.environments.base import Environment
-from coevolve.errors import InfrastructureError
 from coevolve.explore.found import answer_data
 from coevolve.explore.judge import empty
 from coevolve.synthesize.replay import Replayer, Run
@@ -22,7 +21,7 @@ class ReplayVerifier:
         environment: where to replay.
         config: ``rule: replay`` is invariant 3; ``rule: paper`` also lets in what merely earns a reward.
         screen: duplicates, leaks and overlap with the evaluation split; one that knows nothing by default.
-        split: the only split that tasks may come from.
+        split: the only split that tasks may come from, for the default screen.
         replayer: shared with the abstractor, so that a run is paid for once.
     """
 
@@ -36,8 +35,7 @@ class ReplayVerifier:
     ) -> None:
         self._environment = environment
         self._config = config or VerifyConfig()
-        self._screen = screen or Screen(split=split)
-        self._split: Split = split
+        self._screen = Screen(split=split) if screen is None else screen
         self._replayer = replayer or Replayer(environment)
 
     def verify(self, candidate: Candidate) -> Verdict:
@@ -137,6 +135,3 @@ def _evidence(run: Run, calls: Sequence[ToolCall]) -> dict[str, Json]:
         "calls": len(calls),
         **({"broken": run.broken} if run.broken else {}),
     }
-
-
-__all__ = ["InfrastructureError", "ReplayVerifier"]
