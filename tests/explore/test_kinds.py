@@ -9,7 +9,7 @@ from coevolve.explore.found import walk
 from coevolve.explore.kinds import parameter_kind
 from coevolve.explore.schema import read_tool
 from coevolve.explore.words import singular, split_name, stem
-from coevolve.types import ToolSpec
+from coevolve.types import Json, ToolSpec
 
 
 def kind(name: str, description: str = "", type_name: str = "string") -> str:
@@ -34,7 +34,7 @@ def test_an_insurance_type_is_no_token_type() -> None:
 
 
 def test_keys_of_a_map_are_values_and_keys_of_a_record_are_not() -> None:
-    state = {
+    state: Json = {
         "stocks": {"AAPL": {"price": 1.5}, "MSFT": {"price": 2.5}},
         "account_info": {"account_id": 7, "balance": 12.5},
         "user_map": {"Alice": "USR001", "Bob": "USR002"},
@@ -46,7 +46,7 @@ def test_keys_of_a_map_are_values_and_keys_of_a_record_are_not() -> None:
 
 
 def test_a_tree_says_what_is_a_file_and_what_a_folder() -> None:
-    state = {
+    state: Json = {
         "root": {
             "directory": "home",
             "contents": {

@@ -18,7 +18,7 @@ from keyvalue import KeyValue, KeyValueSession, a_task, delete, get, put
 
 
 def verdict(task: Task, environment: Environment | None = None, **keys: object) -> Verdict:
-    verifier = ReplayVerifier(environment or KeyValue(), VerifyConfig(**keys))  # type: ignore[arg-type]
+    verifier = ReplayVerifier(environment or KeyValue(), VerifyConfig(**keys))
     return verifier.verify(Candidate(task))
 
 
