@@ -53,12 +53,11 @@ def number(p: Parameter, found: list[Found], rng: random.Random, hint: str = "")
         return _typed(p.high, p, rng)
     bounded = p.low is not None
     if found and not bounded and rng.random() < 0.5:
-        seen = [f.value for f in found if isinstance(f.value, int | float) and abs(f.value) < 1e7]
+        seen = [f.value for f in found if isinstance(f.value, int | float) and 0 < abs(f.value) < 1e7]
         if seen:
             value = float(rng.choice(seen))
-            return _typed(
-                value if rng.random() < 0.6 else round(value * rng.choice((0.5, 0.9, 1.1, 2)), 2), p, rng
-            )
+            varied = round(value * rng.choice((0.5, 0.9, 1.1, 2)), 2)
+            return _typed(varied if rng.random() < 0.4 and low <= varied <= high else value, p, rng)
     if hint and _TOO_MUCH.search(hint):
         high = low + (high - low) / 4
     if high - low <= 1:

@@ -31,7 +31,7 @@ class TemplateAbstractor:
         environment: Environment,
         config: ExploreConfig | None = None,
         replayer: Replayer | None = None,
-        per_exploration: int = 4,
+        per_exploration: int = 2,
     ) -> None:
         self._environment = environment
         self._config = config or ExploreConfig()
@@ -64,10 +64,11 @@ class TemplateAbstractor:
         longest = self._config.calls_per_task
         size = rng.choices(range(1, longest + 1), [1.0 / n for n in range(1, longest + 1)])[0]
         if exploration.signal is not None:
-            # Re-exploration extends what failed by one call (figures 6 to 8: tasks grow longer).
-            size = min(
-                longest, max(size, sum(len(t) for t in exploration.signal.task.solution) + rng.randint(0, 1))
-            )
+            # About as long as what failed, and rather longer (figures 6 to 8: tasks grow).
+            parent = exploration.signal.task
+            done = len(exploration.world.prefix) - len(parent.world.prefix)
+            left = sum(len(turn) for turn in parent.solution) - max(0, done)
+            size = min(longest, max(1, left + rng.choice((-1, 0, 0, 1, 1))))
         calls = [t.action for t in good]
         wanted = self._window(good, goal, size, tools, rng)
         needs = set(wanted)

@@ -46,7 +46,7 @@ def harvest(
     counters = Counter() if counters is None else counters
     replayer = Replayer(environment)
     explorer = ScriptedExplorer(environment, config, split)
-    abstractor = TemplateAbstractor(environment, config, replayer)
+    abstractor = TemplateAbstractor(environment, config, replayer, per_exploration=4)
     verifier = ReplayVerifier(
         environment, VerifyConfig(), Screen(evaluation=evaluation, split=split), split, replayer
     )
