@@ -163,12 +163,20 @@ def test_a_demonstration_raises_the_likelihood_of_the_solution(policy: Path, tmp
     assert "demonstrations" not in records(tmp_path / "off")[0]
 
 
+class AllOnce(small.ListSource):
+    """Draws every task once."""
+
+    def draw(self, n: int) -> list[Any]:
+        assert n == len(self.pool)
+        return self.pool
+
+
 def test_a_demonstration_is_w_over_p_times_the_mean_nll(policy: Path, tmp_path: Path) -> None:
     losses = []
     for weight in (0.0, 0.8):
         engine = start(policy, tmp_path / str(weight), small.config(steps=1, train={"demonstrate": weight}))
-        pool = [*small.untaught(), *(t for t in small.tasks() if t.turns == ("Say color.",))]
-        source = small.ListSource(pool, seed=1)
+        pool = [*small.untaught()[:2], *(t for t in small.tasks()[:14] if t.turns == ("Say color.",))]
+        source = AllOnce(pool)
         shown_before = {t.id: nll(engine, [demonstration(t, engine.chat, KeyValue())]) for t in pool}
         engine.train(source)
         groups = source.groups[0]

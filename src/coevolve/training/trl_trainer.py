@@ -69,7 +69,6 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
         self._demonstrations: Demonstrations | None = None
         self._demonstration_loss = 0.0
         self._seconds: dict[str, float] = {}
-        self._first = True
         super().__init__(
             model=model,
             reward_funcs=[_reward],
@@ -99,12 +98,11 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         self._collected = collected
         rollouts = [r for group in collected.groups for r in group.rollouts]
-        if self._first and not any(r.reward > 0 for r in rollouts if r.outcome is not Outcome.INVALID):
+        if step == 1 and not any(r.reward > 0 for r in rollouts if r.outcome is not Outcome.INVALID):
             parts.notice(
                 f"step {step}: not one of {len(rollouts)} rollouts earned any reward, so this step teaches "
                 "nothing; if that goes on, the policy is too weak for these tasks, or they cannot be solved"
             )
-        self._first = False
         return collected
 
     @contextmanager
