@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,10 +19,11 @@ from typing import Any
 from coevolve.config import EnvironmentConfig, ExploreConfig, RolloutConfig
 from coevolve.environments.base import Environment
 from coevolve.environments.registry import make
+from coevolve.evaluation.heldout import benchmark_turns
 from coevolve.models.loading import TINY
 from coevolve.models.tiny import TinyShape, build_model, build_tokenizer
-from coevolve.rollout.demonstrate import demonstration
 from coevolve.rollout.chat import Chat
+from coevolve.rollout.demonstrate import demonstration
 from coevolve.synthesize.harvest import harvest
 from coevolve.training.warmup import WarmupRecipe, warm_up
 from coevolve.types import Task, Tokens, fingerprint
@@ -33,7 +33,7 @@ from coevolve.types import Task, Tokens, fingerprint
 class TinyRecipe:
     """Everything that shapes the shipped weights."""
 
-    tasks: int = 6000
+    tasks: int = 24_000
     seed: int = 1_000_003
     """Far from any run's seed, so that the warm-up tasks are not the ``D_0`` of any run."""
     shape: TinyShape = field(default_factory=TinyShape)
@@ -44,6 +44,17 @@ class TinyRecipe:
 
 LIMITS = RolloutConfig(observation_tokens=32, tokens_per_step=160, context_tokens=768, steps_per_turn=6)
 """The limits under which the tiny policy was warmed up, and under which it should act."""
+
+
+def warmup_tasks(environment: Environment, n: int, seed: int) -> list[Task]:
+    """Verified tasks of train worlds; none overlaps with what dev and test are made of.
+
+    The first tasks are the same whatever ``n`` is.
+    """
+    held: list[Task] = []
+    for split in ("dev", "test"):
+        held += [*environment.tasks(split), *benchmark_turns(environment, split).tasks]
+    return harvest(environment, n, seed, ExploreConfig(), evaluation=held)
 
 
 def digest(tasks: Sequence[Task]) -> str:
@@ -68,12 +79,11 @@ def build(recipe: TinyRecipe, target: Path) -> dict[str, Any]:
 
     environment = make(EnvironmentConfig(workers=0))
     started = time.monotonic()
-    tasks = harvest(environment, recipe.tasks, recipe.seed, ExploreConfig())
+    tasks = warmup_tasks(environment, recipe.tasks, recipe.seed)
     print(f"{len(tasks)} verified tasks in {time.monotonic() - started:.0f} s", flush=True)
     tokenizer = build_tokenizer(texts(tasks, environment), recipe.shape)
     chat = Chat(tokenizer, LIMITS)
     demonstrations: list[Tokens] = [demonstration(task, chat, environment) for task in tasks]
-    random.Random(recipe.seed).shuffle(demonstrations)
     torch.manual_seed(recipe.warmup.seed)
     model = build_model(tokenizer, recipe.shape)
     history = warm_up(model, tokenizer, demonstrations, recipe.warmup)
