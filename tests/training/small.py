@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from coevolve.config import Config, parse_config
-from coevolve.models.tiny import TinyShape, build_model, build_tokenizer
 from coevolve.rollout.agent import demonstration
 from coevolve.rollout.chat import Chat
 from coevolve.training.demonstrate import pad_tokens
-from coevolve.types import Group, Origin, Task
+from coevolve.types import Group, Origin, Task, ToolCall, World
 from keyvalue import KeyValue, delete, get, put
 
 COLORS = ("red", "green", "blue")
@@ -28,12 +34,12 @@ COLORS = ("red", "green", "blue")
 
 def tasks() -> list[Task]:
     """Short tasks in the store's train worlds: one or two calls, one or two turns."""
-    made = []
+    made: list[tuple[tuple[str, ...], tuple[tuple[ToolCall, ...], ...], World]] = []
     for world in KeyValue().worlds("train"):
         for color in COLORS:
-            one, two = (f"Set a to {color}.",), (f"Set a to {color}.", "Drop color.")
-            made.append((one, ((put("a", color),),), world))
-            made.append((two, ((put("a", color),), (delete("color"),)), world))
+            one, two = (f"Set size to {color}.",), (f"Set size to {color}.", "Drop color.")
+            made.append((one, ((put("size", color),),), world))
+            made.append((two, ((put("size", color),), (delete("color"),)), world))
         made.append((("Say color.",), ((get("color"),),), world))
     return [
         Task("keyvalue", "1", world, turns, solution, Origin("unguided")) for turns, solution, world in made
@@ -45,7 +51,7 @@ def untaught() -> list[Task]:
     world = KeyValue().worlds("train")[0]
     return [
         Task("keyvalue", "1", world, (f"Write {k}.",), ((put(k, "blue"),),), Origin("unguided"))
-        for k in "xyz"
+        for k in ("shape", "label", "owner")
     ]
 
 
@@ -63,15 +69,50 @@ def config(**changes: Any) -> Config:
     return parse_config(data, "test")
 
 
-def make_policy(folder: Path, steps: int = 100) -> None:
-    """Train the small policy from nothing and write it into ``folder``."""
+TEMPLATE = (
+    "{#- coevolve: tools=none calls=python -#}"
+    "{%- for message in messages -%}<|{{ message.role }}|>{{ message.content }}<|end|>{%- endfor -%}"
+    "{%- if add_generation_prompt -%}<|assistant|>{%- endif -%}"
+)
+
+
+def make_tokenizer() -> Any:
+    """A byte-level BPE of 300 entries, trained on the tasks and their calls."""
     known = tasks()
-    texts = [turn for task in known for turn in task.turns]
-    calls = [f"{c.name}(key='{c.arguments['key']}')" for t in known for turn in t.solution for c in turn]
-    shape = TinyShape(vocabulary=300, width=64, layers=2, heads=2, hidden=128, context=256)
-    tokenizer = build_tokenizer([*texts, *calls, "value='red'", "value='green'", "value='blue'"], shape)
+    calls = [f"[{c.name}(key='{c.arguments['key']}'" for t in known for turn in t.solution for c in turn]
+    texts = [turn for task in known for turn in task.turns] + calls + [f", value='{c}')]" for c in COLORS]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    special = ["<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|system|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    bpe.train_from_iterator(texts, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|end|>", pad_token="<|pad|>")
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def make_policy(folder: Path, steps: int = 120) -> None:
+    """Train the small policy from nothing and write it into ``folder``."""
+    known, tokenizer = tasks(), make_tokenizer()
     torch.manual_seed(0)
-    model = build_model(tokenizer, shape)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            max_position_embeddings=256,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
     chat = Chat(tokenizer, config().rollout)
     shown = [
         demonstration(task, chat, KeyValue()) for task in known[:7]
@@ -81,7 +122,7 @@ def make_policy(folder: Path, steps: int = 100) -> None:
     for _ in range(steps):
         logits = model(input_ids=ids, attention_mask=attention).logits[:, -after - 1 : -1]
         each = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, -after:], reduction="none")
-        ((each * mask).sum() / mask.sum()).backward()
+        ((each * mask).sum() / mask.sum()).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         optimiser.zero_grad()
     model.save_pretrained(folder)

@@ -109,11 +109,11 @@ def test_a_finished_run_is_refused_and_can_be_restored(straight: Path, policy: P
         train_small.run(policy, straight, {"config": CONFIG})
     config = small.config(**CONFIG)
     model, tokenizer = small.load(policy)
-    engine = train_small.TrlEngine(
+    engine = TrlEngine(
         model,
         tokenizer,
-        train_small.Chat(tokenizer, config.rollout),
-        train_small.KeyValue(),
+        Chat(tokenizer, config.rollout),
+        KeyValue(),
         config,
         straight,
     )

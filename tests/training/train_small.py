@@ -12,7 +12,8 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,6 @@ def run(policy: Path, run_dir: Path, options: dict[str, Any]) -> None:
     model, tokenizer = small.load(policy)
     engine = TrlEngine(model, tokenizer, Chat(tokenizer, config.rollout), KeyValue(), config, run_dir)
     rank, main = engine.processes.rank, engine.processes.main
-    _use_files(options, rank)
     source = MortalSource(small.tasks()[:14] + small.untaught(), seed=4)
     source.dies_saving_step = at if where == "checkpoint" else 0
 
@@ -55,15 +55,18 @@ def run(policy: Path, run_dir: Path, options: dict[str, Any]) -> None:
         if where == "step" and step == at:
             kill()
 
-    engine.train(source if main else None, progress=progress)
+    with _files(options, rank):
+        engine.train(source if main else None, progress=progress)
     torch.save(engine.model.state_dict(), run_dir / f"final-{rank}.pt")
     if main:
         (run_dir / "source.json").write_text(json.dumps(source.state_dict()))
 
 
-def _use_files(options: dict[str, Any], rank: int) -> None:
+@contextmanager
+def _files(options: dict[str, Any], rank: int) -> Iterator[None]:
     """Lets two processes train on exactly the rollouts that one process sampled."""
-    original = collect.run
+    place: Any = collect
+    original = place.run
     steps: list[list[Rollout]] = []
     if "record" in options:
 
@@ -72,7 +75,7 @@ def _use_files(options: dict[str, Any], rank: int) -> None:
             Path(options["record"]).write_bytes(pickle.dumps(steps))
             return steps[-1]
 
-        collect.run = recording
+        place.run = recording
     if "replay" in options:
         known: list[list[Rollout]] = pickle.loads(Path(options["replay"]).read_bytes())
 
@@ -81,7 +84,11 @@ def _use_files(options: dict[str, Any], rank: int) -> None:
             assert [r.task for r in rollouts] == [t.id for t in tasks]
             return rollouts
 
-        collect.run = replaying
+        place.run = replaying
+    try:
+        yield
+    finally:
+        place.run = original
 
 
 if __name__ == "__main__":

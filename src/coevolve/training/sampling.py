@@ -32,6 +32,11 @@ def stream_seed(*names: object) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
+def attends_plainly(config: Any) -> bool:
+    """Whether every layer attends to all earlier tokens: no sliding window, no recurrent state."""
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+
+
 class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values in a buffer with room to grow, where DynamicLayer copies all of them per token."""
 
@@ -125,8 +130,7 @@ class ModelSampler:
         self._cache_name = (
             "cache" if "cache" in inspect.signature(base.forward).parameters else "past_key_values"
         )
-        # Holes and rows of unequal age need plain attention: no sliding window, no recurrent state.
-        self._roomy = all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+        self._roomy = attends_plainly(config)  # holes and rows of unequal age need that
         self._config = config
 
     def forget(self) -> None:

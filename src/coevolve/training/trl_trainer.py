@@ -34,8 +34,9 @@ from coevolve.training.demonstrate import Demonstrations, pad_tokens, plan
 from coevolve.training.engine import KeepsFiles, TaskSource
 from coevolve.training.metrics import MetricsLog
 from coevolve.training.objective import weigh_groups
+from coevolve.training.packing import pack, unpack
 from coevolve.training.processes import Processes
-from coevolve.training.sampling import ModelSampler, stream_seed
+from coevolve.training.sampling import ModelSampler, attends_plainly, stream_seed
 from coevolve.training.turns import TurnSampler
 from coevolve.types import Outcome
 
@@ -80,6 +81,9 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
             rollout_func=_rollouts,
         )
         self.remove_callback(PrinterCallback)
+        attention = self.model.config._attn_implementation
+        on_cpu = self.accelerator.device.type == "cpu" and parts.processes.count == 1
+        self._packs = on_cpu and attention == "sdpa" and attends_plainly(self.model.config)
 
     # Rollouts
 
@@ -161,6 +165,47 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
         stages = collected.seconds
         self._seconds.update(stages, score=spent - sum(stages.values()), prepared=spent)
         return output
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **images: Any,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """TRL's, but packed where that pays: on one CPU process, with plain attention."""
+        if not self._packs or compute_aux_loss:
+            result: tuple[Tensor, Tensor | None, Tensor | None] = super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                batch_size,
+                compute_entropy,
+                compute_aux_loss,
+                **images,
+            )
+            return result
+        passes, index = pack(input_ids, attention_mask, logits_to_keep)
+        outputs = []
+        for each in passes:
+            with self.accelerator.autocast():
+                outputs.append(
+                    model(
+                        input_ids=each.ids,
+                        attention_mask=each.mask,
+                        position_ids=each.positions,
+                        shift_labels=each.labels,
+                        fused_lm_head=True,
+                    )
+                )
+        logprobs = unpack([output.log_probs for output in outputs], index)
+        entropies = unpack([output.entropy for output in outputs], index) if compute_entropy else None
+        return logprobs, entropies, None
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
