@@ -16,7 +16,10 @@ import torch
 import train_small
 
 from coevolve.errors import RunError
+from coevolve.rollout.chat import Chat
 from coevolve.training.checkpoint import SCRATCH
+from coevolve.training.trl import TrlEngine
+from keyvalue import KeyValue
 
 SCRIPT = Path(train_small.__file__)
 
