@@ -61,7 +61,7 @@ def test_steps_draw_observe_update_and_leave_a_record(policy: Path, tmp_path: Pa
         assert line["source"] == {"pool": 49}
         assert {"rollout", "observe", "score", "update"} <= line["seconds"].keys()
         assert line["grad_norm"] > 0 and line["learning_rate"] == 1e-3
-    assert "checkpoint" not in lines[0]["seconds"]
+    assert engine.resume_point().step == 3  # the last step has a checkpoint, wherever it falls
 
 
 def test_training_gets_better_at_its_task(policy: Path, tmp_path: Path) -> None:
@@ -317,3 +317,16 @@ def test_a_prompt_longer_than_the_window_and_a_batch_of_one_token_messages_are_n
     engine = start(policy, tmp_path, small.config(rollout=limits))
     engine.train(small.ListSource([*small.tasks()[:2], *long]))
     assert all(line["stops"] for line in records(tmp_path))
+
+
+@pytest.mark.parametrize("mode", ["colocate", "server"])
+def test_vllm_settings_are_accepted_where_there_is_no_gpu(mode: str, tmp_path: Path) -> None:
+    extra = {"vllm_gpu_memory_utilization": 0.35, "gradient_checkpointing": True}
+    got = arguments(small.config(train={"vllm": mode, "precision": "bf16", "extra": extra}), tmp_path)
+    assert (got.use_vllm, got.vllm_mode, got.bf16) == (True, mode, True)
+
+
+def test_vllm_that_is_not_installed_is_a_mistake_with_a_name(policy: Path, tmp_path: Path) -> None:
+    engine = start(policy, tmp_path, small.config(train={"vllm": "colocate"}))
+    with pytest.raises(ConfigError, match=r"(?i)vllm"):
+        engine.train(small.ListSource(small.tasks()))

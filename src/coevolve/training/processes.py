@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -13,12 +14,16 @@ from coevolve.errors import TrainingError
 
 T = TypeVar("T")
 
+_PATIENCE = timedelta(hours=4)
+"""How long processes wait for each other: the main one explores and scores meanwhile."""
+
 
 class Processes:
     """The processes of this training; one is the normal case and costs nothing."""
 
     def __init__(self) -> None:
-        state = PartialState(cpu=not torch.cuda.is_available())
+        state = PartialState(cpu=not torch.cuda.is_available(), timeout=_PATIENCE)
+        self.device: torch.device = state.device
         self.rank: int = state.process_index
         self.count: int = state.num_processes
         self.main: bool = state.is_main_process

@@ -263,7 +263,11 @@ class ModelSampler:
             token = logits.argmax(-1)
             return token, torch.zeros_like(token, dtype=torch.float32)
         logprobs = torch.log_softmax(logits / self.temperature, -1)
-        token = torch.multinomial(logprobs.exp(), 1, generator=self._generator)
+        # One uniform number per row through the distribution function: torch.multinomial draws one per
+        # entry of the vocabulary, a tenth of a small model's sampling time.
+        heights = logprobs.exp().cumsum(-1)
+        level = torch.rand(len(logits), 1, generator=self._generator, device=self.device) * heights[:, -1:]
+        token = torch.searchsorted(heights, level, right=True).clamp(max=logits.shape[-1] - 1)
         return token[:, 0], logprobs.gather(1, token)[:, 0]
 
     def _remember(self, cache: Any, seen: Tensor, ids: list[tuple[int, ...]]) -> None:

@@ -109,6 +109,7 @@ def trl_arguments(config: Config, folder: Path, processes: int, gpu: bool) -> di
         "use_bias_correction_kl": False,
         "scale_rewards": "group",
         "temperature": config.rollout.temperature,
+        "router_aux_loss_coef": 0.0,  # Equation 1 has no term for the routers of a mixture of experts
         "max_completion_length": config.rollout.tokens_per_step,
         # Optimisation.
         "learning_rate": train.learning_rate,

@@ -103,6 +103,8 @@ class TrlEngine:
 
     def sampler(self, temperature: float | None = None, *names: object) -> ModelSampler:
         """A sampler on the policy as it is now; greedy by default, which is how scores are taken."""
+        if torch.cuda.is_available() and self.model.device.type == "cpu":
+            self.model.to(self.processes.device)
         return ModelSampler(
             self.model,
             self.chat.stop_ids,
@@ -137,6 +139,8 @@ class TrlEngine:
         steps = self.config.steps if steps is None else steps
         found = self.processes.share(self.resume_point)
         if found.path is not None and found.step >= steps:
+            if not self.processes.main:  # the main process may be restoring, to score
+                return
             raise RunError(
                 f"{self.run_dir} already has {found.step} of {steps} steps; ask for more steps or use "
                 "another run directory"
