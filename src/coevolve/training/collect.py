@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 from coevolve.config import Config
 from coevolve.environments.base import Environment
@@ -99,41 +98,3 @@ def _draw(source: TaskSource | None, wanted: int, step: int) -> list[Task]:
     if len(tasks) != wanted:
         raise TrainingError(f"step {step}: the task source gave {len(tasks)} tasks instead of {wanted}")
     return tasks
-
-
-def figures(collected: Collected) -> dict[str, Any]:
-    """The step's counts and means for ``metrics.jsonl``."""
-    rollouts = [r for group in collected.groups for r in group.rollouts]
-    valid = [r for r in rollouts if r.outcome is not Outcome.INVALID]
-    outcomes = Counter(r.outcome for r in rollouts)
-    spreads = [_deviation([r.reward for r in g.valid]) for g in collected.groups]
-    lengths = [sum(r.tokens.mask) for r in valid]
-    steps = [step for r in valid for step in r.steps]
-    return {
-        "reward": _mean([r.reward for r in valid]),
-        "solved": outcomes[Outcome.SOLVED],
-        "failed": outcomes[Outcome.FAILED],
-        "invalid": outcomes[Outcome.INVALID],
-        "stops": dict(sorted(Counter(r.stop.value for r in rollouts).items())),
-        "group_std": [round(s, 4) for s in spreads],
-        "zero_variance": _mean([float(s == 0.0) for s in spreads]),
-        "retried": collected.retried,
-        "cut_observations": collected.cut,
-        "malformed_calls": sum(len(step.malformed) for step in steps),
-        "calls": sum(len(step.calls) for step in steps),
-        "prompt_tokens": _mean([len(r.tokens.prompt) for r in valid]),
-        "policy_tokens": _mean(lengths),
-        "policy_tokens_longest": max(lengths, default=0),
-        "completion_tokens_longest": max((len(r.tokens.ids) for r in valid), default=0),
-    }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
-
-
-def _deviation(values: Sequence[float]) -> float:
-    if len(values) < 2 or min(values) == max(values):
-        return 0.0
-    mean = _mean(values)
-    return float((sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5)

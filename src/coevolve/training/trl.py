@@ -151,6 +151,8 @@ class TrlEngine:
         with _quiet():
             trainer.train(resume_from_checkpoint=str(found.path) if found.path else None)
         done = int(trainer.state.global_step)
+        if self.processes.main:
+            shutil.rmtree(self.checkpoints / SCRATCH, ignore_errors=True)
         if done <= found.step:
             raise TrainingError(f"no step was done: training stopped at step {done} of {steps}")
 

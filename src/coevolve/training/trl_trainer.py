@@ -29,10 +29,10 @@ from coevolve.errors import TrainingError
 from coevolve.rollout.chat import Chat
 from coevolve.rollout.sampler import Sampler
 from coevolve.training.checkpoint import publish
-from coevolve.training.collect import Collected, collect, figures
+from coevolve.training.collect import Collected, collect
 from coevolve.training.demonstrate import Demonstrations, pad_tokens, plan
 from coevolve.training.engine import KeepsFiles, TaskSource
-from coevolve.training.metrics import MetricsLog
+from coevolve.training.metrics import MetricsLog, demonstration_record, headline, step_record
 from coevolve.training.objective import weigh_groups
 from coevolve.training.packing import pack, unpack
 from coevolve.training.processes import Processes
@@ -246,41 +246,23 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs, start_time)
-        collected = self._collected
-        if collected is None or "loss" not in logs or not self.parts.processes.main:
+        parts, collected = self.parts, self._collected
+        if collected is None or "loss" not in logs:
             return
-        seconds = self._seconds
-        prepared = seconds.pop("prepared", 0.0)
-        seconds["update"] = logs.get("step_time", 0.0) - prepared
-        counts = figures(collected)
-        record = {
-            "step": self.state.global_step,
-            "loss": logs["loss"],
-            **counts,
-            "grad_norm": logs.get("grad_norm"),
-            "learning_rate": logs.get("learning_rate"),
-            "kl": logs.get("kl"),
-            "entropy": logs.get("entropy"),
-            "clip_ratio": logs.get("clip_ratio/region_mean"),
-        }
-        if self.parts.config.train.demonstrate > 0:
-            made = self._demonstrations
-            record["demonstrations"] = made.count if made else 0
-            record["demonstrations_unusable"] = made.unusable if made else 0
-            record["demonstration_loss"] = self._demonstration_loss
-        if self.parts.source is not None:
-            record["source"] = self.parts.source.metrics()
+        demonstrated = sum(parts.processes.gather([self._demonstration_loss]))
+        seconds, self._seconds = self._seconds, {}
+        seconds["update"] = logs.get("step_time", 0.0) - seconds.pop("prepared", 0.0)
+        if not parts.processes.main:
+            return
+        record = {"step": self.state.global_step, **step_record(collected, logs)}
+        if parts.config.train.demonstrate > 0:
+            record |= demonstration_record(self._demonstrations, demonstrated)
+        if parts.source is not None:
+            record["source"] = parts.source.metrics()
         record["seconds"] = {name: round(value, 4) for name, value in sorted(seconds.items())}
-        self._seconds = {}
-        self.parts.metrics.append(record)
-        if self.parts.progress is not None:
-            total = sum(counts[name] for name in ("solved", "failed", "invalid"))
-            grad = logs.get("grad_norm") or 0.0
-            self.parts.progress(
-                self.state.global_step,
-                f"reward {counts['reward']:.2f} solved {counts['solved']}/{total} "
-                f"mixed groups {1 - counts['zero_variance']:.0%} gradient {grad:.2f}",
-            )
+        parts.metrics.append(record)
+        if parts.progress is not None:
+            parts.progress(self.state.global_step, headline(record))
 
     # Checkpoint
 
