@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coevolve.config import load_config
-from coevolve.errors import CoEvolveError
+from coevolve.errors import CoEvolveError, ConfigError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,6 +22,11 @@ app = typer.Typer(
 )
 environments = typer.Typer(no_args_is_help=True, help="Environments: list them, fetch what one needs.")
 app.add_typer(environments, name="env")
+
+
+class _Stopped(Exception):
+    """Control-C in a run, with what to do next."""
+
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override a key of the configuration: key.sub=value.")
@@ -50,9 +55,13 @@ def run(
             typer.echo(line)
         typer.echo(f"{config}: ready")
         return
-    from coevolve.run import execute
+    where = out or Path("runs") / config.stem
+    try:
+        from coevolve.run import execute
 
-    execute(resolved, out or Path("runs") / config.stem, Console())
+        execute(resolved, where, Console())
+    except KeyboardInterrupt:
+        raise _Stopped(f"stopped; the same command goes on from the last checkpoint in {where}") from None
 
 
 @app.command()
@@ -69,7 +78,10 @@ def explore(
     resolved = load_config(config, overrides or ())
     rows, refused = explore_only(resolved, n, Console(stderr=True))
     if out is not None:
-        out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        try:
+            out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        except OSError as error:
+            raise ConfigError(f"cannot write {out}: {error.strerror}") from None
     if as_json:
         typer.echo(json.dumps({"tasks": rows, "refused": refused}, indent=2))
         return
@@ -164,10 +176,15 @@ def doctor() -> None:
 def main() -> None:
     """Entry point of the ``coevolve`` command."""
     try:
-        app(standalone_mode=True)
+        app()
     except CoEvolveError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"error: {error}")
+        _say(f"error: {' '.join(str(error).split())}")
         sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; the same command goes on from the last checkpoint")
+    except _Stopped as stopped:
+        _say(str(stopped))
         sys.exit(130)
+
+
+def _say(text: str) -> None:
+    """To standard error, on one line however long."""
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)

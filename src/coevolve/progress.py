@@ -26,7 +26,8 @@ class Bar:
             self._progress.update(self._task, completed=done, figures=figures)
         elif done >= self._total or time.monotonic() - self._said > _LINES_EVERY:
             self._said = time.monotonic()
-            self._console.print(f"{self._name} {done}/{self._total} {figures}".rstrip())
+            line = f"{self._name} {done}/{self._total} {figures}".rstrip()
+            self._console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 @contextmanager

@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Seconds by stage."""
+    """Seconds by stage, noted in the run directory: a run that goes on counts what was spent before."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self.seconds: dict[str, float] = dict(run.stages().get("seconds", {}))
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -52,6 +53,7 @@ class Clock:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+            self._run.finish_stage("seconds", self.seconds)
 
 
 def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
@@ -77,16 +79,16 @@ def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
 
 
 def _lead(config: Config, run: RunDirectory, environment: Environment, console: Console) -> dict[str, Any]:
-    clock = Clock()
+    clock = Clock(run)
     with clock("held-out tests"):
         tests = seal(config, run, environment, console)
     with clock("load"):
         engine = _engine(config, run, environment, console)
     found = engine.resume_point()
-    _discard(run.pool)  # the checkpoint has the copy that counts; without one D_0 is made again
     if found.path is not None:
-        console.print(f"going on from step {found.step} of {config.steps}")
-    with Pool.open(run.pool) as pool:
+        console.print(f"going on from step {found.step} of {config.steps}", highlight=False)
+    # Afresh: the checkpoint has the copy of the pool that counts; without one D_0 is made again.
+    with Pool.open(run.pool, fresh=True) as pool:
         loop = assemble(config, environment, pool, tests)
         if found.path is None:
             with clock("D_0"), stage("D_0", config.pool.initial, console) as bar:
@@ -100,6 +102,8 @@ def _lead(config: Config, run: RunDirectory, environment: Environment, console: 
                 engine.train(loop, config.steps, progress=bar.update)
             else:  # killed after the last checkpoint, before the scores
                 engine.restore(loop)
+        if engine.processes.count > 1:
+            _gather(config, engine)
         with clock("scores"):
             after = {t.name: _score(config, engine, environment, t, console, "after") for t in tests}
         summary = summarise(config, environment, run, pool, tests, after, clock.seconds)
@@ -151,30 +155,41 @@ def seal(config: Config, run: RunDirectory, environment: Environment, console: C
     Raises:
         RunError: a stored test is not the one that was sealed.
     """
+    split = config.evaluate.split
     makers: dict[str, Callable[[], HeldOut]] = {
-        "benchmark": lambda: benchmark_turns(environment, config.evaluate.split),
-        "unguided": lambda: unguided(
-            environment, config.evaluate.split, config.evaluate.episodes, config.explore
-        ),
+        "benchmark": lambda: benchmark_turns(environment, split),
+        "unguided": lambda: unguided(environment, split, config.evaluate.episodes, config.explore),
     }
     sealed = run.stages().get("sealed", {})
     tests = []
     for name, made in makers.items():
         path = run.heldout / f"{name}.jsonl"
         if name not in sealed or not path.exists():
-            test = made()
+            test = made() if environment.worlds(split) else HeldOut(name, split, (), 0)
             save(test, path)
             sealed[name] = sealed.get(name, test.seal)
             run.finish_stage("sealed", sealed)
-        test = read(path)
-        if test.seal != sealed[name]:
-            raise RunError(f"{path} is not the test that this run sealed ({test.seal}, not {sealed[name]})")
+        test = _sealed(path, sealed[name])
         if test.tasks:
-            console.print(
-                f"held-out test {name}: {len(test.tasks)} tasks of the {test.split} split, seal {test.seal}"
-            )
             tests.append(test)
+            said = f"{len(test.tasks)} tasks of the {split} split, seal {test.seal}"
+        else:
+            said = f"none: {environment.name} has nothing in its {split} split to make it of"
+        console.print(f"held-out test {name}: {said}", highlight=False, soft_wrap=True)
     return tests
+
+
+def _sealed(path: Path, seal: str) -> HeldOut:
+    try:
+        test = read(path)
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} cannot be read ({error}); remove it, and it is made again") from None
+    if test.seal != seal:
+        raise RunError(
+            f"{path} is not the test that this run sealed ({test.seal}, not {seal}); "
+            "remove it, and it is made again"
+        )
+    return test
 
 
 def explore_only(config: Config, n: int, console: Console) -> tuple[list[dict[str, Any]], dict[str, int]]:
@@ -191,7 +206,8 @@ def _engine(config: Config, run: RunDirectory, environment: Environment, console
     from coevolve.rollout.chat import Chat
     from coevolve.training.trl import TrlEngine
 
-    policy = load_policy(config.model, config.train.precision)
+    with _quiet():
+        policy = load_policy(config.model, config.train.precision)
     chat = Chat(policy.tokenizer, config.rollout)
     return TrlEngine(
         policy.model,
@@ -200,8 +216,38 @@ def _engine(config: Config, run: RunDirectory, environment: Environment, console
         environment,
         config,
         run.path,
-        notice=lambda text: console.print(text, style="bold yellow", markup=False),
+        notice=lambda text: console.print(text, style="bold yellow", markup=False, soft_wrap=True),
     )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the bars of the library that loads weights; ours are enough."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _gather(config: Config, engine: TrlEngine) -> None:
+    """Score the weights of the last checkpoint: the trained ones may lie in parts over the processes."""
+    from coevolve.models.loading import load_policy
+
+    found = engine.resume_point()
+    assert found.path is not None, "training ends with a checkpoint"
+    with _quiet():
+        if config.adapter == "lora":
+            from peft import PeftModel
+
+            base = load_policy(config.model, config.train.precision).model
+            engine.model = PeftModel.from_pretrained(base, found.path)
+        else:
+            engine.model = load_policy(str(found.path), config.train.precision).model
 
 
 def _score(
@@ -220,9 +266,3 @@ def _score(
             config.evaluate.batch,
             progress=bar.update,
         )
-
-
-def _discard(pool: Path) -> None:
-    """A pool that no checkpoint goes with is made again from the seed."""
-    for suffix in ("", "-wal", "-shm"):
-        pool.with_name(pool.name + suffix).unlink(missing_ok=True)

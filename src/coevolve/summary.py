@@ -18,6 +18,7 @@ from coevolve.pool import Pool
 from coevolve.rundir import RunDirectory, write_atomic
 
 _KEYS = {"benchmark": "heldout", "unguided": "heldout_unguided"}
+_LABELS = (("benchmark turns", "heldout"), ("unguided tasks", "heldout_unguided"))
 
 
 def summarise(
@@ -32,15 +33,17 @@ def summarise(
     """Everything that a run came to, as JSON data."""
     before = run.stages()["before"]
     log = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-    admitted = pool.admitted()
+    admitted = {kind: 0 for kind in ("unguided", "forgetting", "boundary", "rare")} | pool.admitted()
     training: Counter[str] = Counter()
     for line in log:
         training.update(line.get("seconds", {}))
     return {
-        "environment": environment.version,
+        "environment": environment.name,
+        "environment_version": environment.version,
         "model": config.model,
         "seed": config.seed,
         "steps": config.steps,
+        **dict.fromkeys(_KEYS.values()),  # null: the environment has nothing to make that test of
         **{_KEYS[test.name]: _entry(test, before[test.name], after[test.name]) for test in tests},
         "pool": {"initial": config.pool.initial, "final": len(pool)},
         "admitted": admitted,
@@ -69,12 +72,10 @@ def _entry(test: HeldOut, before: Mapping[str, Any], after: Score) -> dict[str, 
 
 def show(summary: Mapping[str, Any], console: Console) -> None:
     """The table that ``coevolve run`` ends with."""
-    console.print(
-        f"\n{summary['environment']}, seed {summary['seed']}, {summary['steps']} steps", highlight=False
-    )
+    console.print(f"\n{_title(summary)}", highlight=False, soft_wrap=True)
     table = Table("held-out test", "tasks", "before", "after", "change", "95 % interval of after")
-    for label, key in (("benchmark turns", "heldout"), ("unguided tasks", "heldout_unguided")):
-        test = summary.get(key)
+    for label, key in _LABELS:
+        test = summary[key]
         if test is None:
             continue
         low, high = test["interval_after"]
@@ -86,7 +87,8 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
             f"{test['after'] - test['before']:+.1%}",
             f"{low:.1%} to {high:.1%}",
         )
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     for line in lines(summary):
         console.print(line, highlight=False, soft_wrap=True)
 
@@ -106,16 +108,20 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
 def markdown(summary: Mapping[str, Any]) -> str:
     """The same as :func:`show`, for a file."""
     rows = ["| held-out test | tasks | before | after | 95 % interval of after |", "|---|---|---|---|---|"]
-    for label, key in (("benchmark turns", "heldout"), ("unguided tasks", "heldout_unguided")):
-        if key in summary:
-            test = summary[key]
+    for label, key in _LABELS:
+        test = summary[key]
+        if test is not None:
             low, high = test["interval_after"]
             rows.append(
                 f"| {label} ({test['split']} split) | {test['n']} | {test['before']:.1%} "
                 f"| {test['after']:.1%} | {low:.1%} to {high:.1%} |"
             )
-    title = f"{summary['environment']}, seed {summary['seed']}, {summary['steps']} steps"
-    return "\n".join([title, "", *rows, "", *(f"- {line}" for line in lines(summary))]) + "\n"
+    return "\n".join([_title(summary), "", *rows, "", *(f"- {line}" for line in lines(summary))]) + "\n"
+
+
+def _title(summary: Mapping[str, Any]) -> str:
+    name = f"{summary['environment']} ({summary['environment_version']}), model {summary['model']}"
+    return f"{name}, seed {summary['seed']}, {summary['steps']} steps"
 
 
 def write(summary: Mapping[str, Any], run: RunDirectory) -> None:
