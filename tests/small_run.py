@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,5 +159,8 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in summary.items() if not key.startswith("seconds")}
+def without_times(data: Any) -> Any:
+    """JSON data without whatever is named after seconds."""
+    if isinstance(data, dict):
+        return {key: without_times(value) for key, value in data.items() if "seconds" not in key}
+    return [without_times(item) for item in data] if isinstance(data, list) else data

@@ -11,9 +11,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve.config import Config
+from coevolve.config import Config, EnvironmentConfig
+from coevolve.environments.base import Environment
 from coevolve.errors import ConfigError
+from coevolve.types import Split
 
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 TESTED_TRL = "1.16.0"
 
 
@@ -93,9 +96,8 @@ def check_recipe(config: Config, processes: int = 1) -> list[str]:
 
     lines: list[str] = []
     environment = make(config.environment)
-    worlds = {split: len(environment.worlds(split)) for split in ("train", "dev", "test")}
-    if not worlds["train"]:
-        raise ConfigError(f"environment {config.environment.name!r} has no train worlds to explore")
+    insist_on_worlds(environment, config.environment)
+    worlds = {split: len(environment.worlds(split)) for split in SPLITS}
     lines.append(f"environment {environment.name} ({environment.version}): worlds {worlds}")
     lines.append(f"signals: {', '.join(s.kind for s in build(config.signals)) or 'none'}")
     rollouts = config.train.tasks_per_step * config.train.group_size
@@ -105,6 +107,15 @@ def check_recipe(config: Config, processes: int = 1) -> list[str]:
     lines.append(_check_model(config))
     lines += _check_training(config, processes)
     return lines
+
+
+def insist_on_worlds(environment: Environment, config: EnvironmentConfig) -> None:
+    """Raises ConfigError where there is nothing to explore."""
+    if environment.worlds("train"):
+        return
+    chosen = "" if config.classes == "all" else f" with environment.classes {', '.join(config.classes)}"
+    way = "give it some" if config.classes == "all" else "name more classes, or use environment.classes: all"
+    raise ConfigError(f"environment {config.name}{chosen} has no train worlds to explore: {way}")
 
 
 def _check_model(config: Config) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from coevolve.checks import insist_on_worlds
 from coevolve.config import Config
 from coevolve.environments.base import Environment
 from coevolve.environments.registry import pooled
@@ -61,21 +62,23 @@ def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
 
     Raises:
         RunError: the directory is finished, in use, or belongs to another configuration.
+        ConfigError: nothing to explore, or a model that cannot be used.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and int(os.environ.get("RANK", "0")) > 0:
         return _follow(config, out)
-    run = RunDirectory(out)
-    run.claim(config)
-    try:
-        if run.summary.exists():
-            raise RunError(
-                f"{out} is finished (it has summary.json): look at it with 'coevolve tasks {out}', "
-                "or choose another --out"
-            )
-        with _environment(config) as environment:
+    with pooled(config.environment) as environment:
+        insist_on_worlds(environment, config.environment)
+        run = RunDirectory(out)
+        run.claim(config)
+        try:
+            if run.summary.exists():
+                raise RunError(
+                    f"{out} is finished (it has summary.json): look at it with 'coevolve tasks {out}', "
+                    "or choose another --out"
+                )
             return _lead(config, run, environment, console)
-    finally:
-        run.release()
+        finally:
+            run.release()
 
 
 def _lead(config: Config, run: RunDirectory, environment: Environment, console: Console) -> dict[str, Any]:
@@ -97,7 +100,7 @@ def _lead(config: Config, run: RunDirectory, environment: Environment, console: 
             with clock("scores"):
                 before = {t.name: _score(config, engine, environment, t, console, "before") for t in tests}
                 run.finish_stage("before", {name: asdict(score) for name, score in before.items()})
-        with clock("training"), stage("training", config.steps, console) as bar:
+        with clock("training"), _quiet(), stage("training", config.steps, console) as bar:
             if found.step < config.steps:
                 engine.train(loop, config.steps, progress=bar.update)
             else:  # killed after the last checkpoint, before the scores
@@ -114,15 +117,9 @@ def _lead(config: Config, run: RunDirectory, environment: Environment, console: 
 
 def _follow(config: Config, out: Path) -> dict[str, Any]:
     """A process other than the first: acts and trains, owns nothing."""
-    with _environment(config) as environment:
+    with pooled(config.environment) as environment:
         _engine(config, RunDirectory(out), environment, Console(quiet=True)).train(None, config.steps)
     return {}
-
-
-@contextmanager
-def _environment(config: Config) -> Iterator[Environment]:
-    with pooled(config.environment) as environment:
-        yield environment
 
 
 def assemble(
@@ -194,7 +191,8 @@ def _sealed(path: Path, seal: str) -> HeldOut:
 
 def explore_only(config: Config, n: int, console: Console) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """``coevolve explore``: ``n`` verified tasks from unguided exploration, and the refusals by reason."""
-    with _environment(config) as environment, Pool.open(":memory:") as pool:
+    with pooled(config.environment) as environment, Pool.open(":memory:") as pool:
+        insist_on_worlds(environment, config.environment)
         loop = assemble(config, environment, pool)
         with stage("exploring", n, console) as bar:
             loop.populate(n, progress=bar.update)
@@ -222,14 +220,19 @@ def _engine(config: Config, run: RunDirectory, environment: Environment, console
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the bars of the library that loads weights; ours are enough."""
+    """Without the bars and warnings of the library that loads weights: what matters is checked by us.
+
+    (It warns of tied weights as missing from a checkpoint, which they always are.)
+    """
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
 
