@@ -37,7 +37,7 @@ bench: setup
 	@for script in benchmarks/*.py; do echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
 
 tiny-policy: setup
-	$(BIN)/python -m coevolve.models.build_tiny
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m coevolve.models.build_tiny
 
 clean:
 	rm -rf $(VENV) build dist
