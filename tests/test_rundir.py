@@ -34,14 +34,24 @@ def test_a_second_run_on_the_same_directory_is_refused(tmp_path: Path) -> None:
 def test_another_configuration_is_refused_and_the_difference_named(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.claim(_config(train={"beta": 0.5}))
+    run.finish_stage("sealed", {})
     run.release()
     with pytest.raises(RunError, match=r"train\.beta: 0\.5 there, 0\.25 here"):
         RunDirectory(tmp_path).claim(_config(train={"beta": 0.25}))
 
 
+def test_where_nothing_was_made_yet_the_configuration_may_still_change(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.claim(_config(train={"beta": 0.5}))
+    run.release()
+    RunDirectory(tmp_path).claim(_config(train={"beta": 0.25}))
+    assert run.config().train.beta == 0.25
+
+
 def test_what_shapes_no_result_may_change(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.claim(_config())
+    run.finish_stage("sealed", {})
     run.release()
     RunDirectory(tmp_path).claim(_config(environment={"workers": 0}))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib.metadata
 import os
 import platform
 import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from coevolve.types import Split
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 TESTED_TRL = "1.16.0"
+_NEEDS_GIB = 3.0  # memory of the demo
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,50 @@ class Finding:
     ok: bool
     detail: str
     needed: bool = False
-    """Nothing runs without it."""
+    """``coevolve run`` does not work without it."""
+
+    def __str__(self) -> str:
+        mark = "ok" if self.ok else "MISSING" if self.needed else "absent"
+        return f"{mark:8}{self.what}: {self.detail}"
+
+
+def examine() -> list[Finding]:
+    """Python, machine, packages, environments, the built-in policy and accelerators."""
+    from coevolve.environments.registry import known
+    from coevolve.models.loading import TINY
+
+    supported = sys.version_info[:2] >= (3, 11)
+    found = [
+        Finding("python", supported, f"{platform.python_version()} (3.11 or later)", needed=True),
+        Finding("cores", True, f"{_cores()} usable by this process"),
+        _memory(),
+        _package("torch", "to train", "train", needed=True),
+        _package("transformers", "to train", "train", needed=True),
+        _trl(),
+        _package("peft", "for LoRA adapters", "train"),
+        _package("vllm", "to generate quickly on GPUs", "vllm"),
+    ]
+    for name, state in known().items():
+        found.append(Finding(f"environment {name}", state.startswith("ready"), state))
+    shipped = (TINY / "model.safetensors").exists()
+    found.append(Finding("tiny policy", shipped, "shipped" if shipped else "'make tiny-policy' builds it"))
+    found.append(_accelerator())
+    return found
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory() -> Finding:
+    """The machine's memory, or a container's share of it."""
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            size = min(size, int(Path(limit).read_text()))
+    enough = size / 2**30 >= _NEEDS_GIB
+    detail = f"{size / 2**30:.1f} GiB" + ("" if enough else f"; the demo takes {_NEEDS_GIB:.0f} GiB")
+    return Finding("memory", enough, detail)
 
 
 def _version(package: str) -> str | None:
@@ -38,38 +86,18 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _package(package: str, purpose: str, extra: str) -> Finding:
+def _package(package: str, purpose: str, extra: str, needed: bool = False) -> Finding:
     version = _version(package)
-    detail = f"{version}" if version else f"needed for {purpose}; pip install 'coevolve[{extra}]'"
-    return Finding(package, version is not None, detail)
+    detail = f"{version}" if version else f"needed {purpose}: pip install 'coevolve[{extra}]'"
+    return Finding(package, version is not None, detail, needed)
 
 
-def examine() -> list[Finding]:
-    """Python, packages, environments, memory, cores and accelerators of this machine."""
-    from coevolve.environments.registry import known
-
-    major, minor = sys.version_info[:2]
-    found = [
-        Finding("python", (major, minor) >= (3, 11), platform.python_version(), needed=True),
-        Finding("cores", True, f"{os.cpu_count()}"),
-        Finding(
-            "memory", True, f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
-        ),
-        _package("torch", "training", "train"),
-        _package("transformers", "training", "train"),
-        _package("trl", "training", "train"),
-        _package("peft", "LoRA adapters", "train"),
-        _package("vllm", "generation on GPUs", "vllm"),
-    ]
-    trl = _version("trl")
-    if trl not in (None, TESTED_TRL):
-        found.append(
-            Finding("trl version", False, f"{trl} is installed, training/trl.py was written for {TESTED_TRL}")
-        )
-    for name, state in known().items():
-        found.append(Finding(f"environment {name}", state.startswith("ready"), state))
-    found.append(_accelerator())
-    return found
+def _trl() -> Finding:
+    version = _version("trl")
+    if version in (None, TESTED_TRL):
+        return _package("trl", "to train", "train", needed=True)
+    detail = f"{version}, but this version of CoEvolve needs {TESTED_TRL}: pip install 'trl=={TESTED_TRL}'"
+    return Finding("trl", False, detail, needed=True)
 
 
 def _accelerator() -> Finding:
@@ -78,12 +106,34 @@ def _accelerator() -> Finding:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("GPU", False, "none; the tiny policy trains on the CPU, larger models need one")
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return Finding("GPU", True, ", ".join(names))
+        return Finding("GPU", False, "none: the tiny policy trains on the CPU, larger models need one")
+    devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return Finding("GPU", True, ", ".join(f"{d.name} ({d.total_memory / 2**30:.0f} GiB)" for d in devices))
 
 
-def check_recipe(config: Config, processes: int = 1) -> list[str]:
+def consequences(findings: Sequence[Finding]) -> list[str]:
+    """What follows for someone at this machine, in sentences."""
+    by_name = {finding.what: finding for finding in findings}
+    lacking = [finding.what for finding in findings if finding.needed and not finding.ok]
+    if lacking:
+        return [
+            f"'coevolve run' does not work here without {', '.join(lacking)}; "
+            "'coevolve explore', 'tasks' and 'signals' do"
+        ]
+    gpu, policy = by_name["GPU"].ok, by_name["tiny policy"].ok
+    fetched = all(f.ok for f in findings if f.what.startswith("environment "))
+    first = "the demo runs here" if policy else "once the tiny policy is built, the demo runs here"
+    lines = [first + ("" if fetched else "; its first run needs a network once, to fetch BFCL")]
+    if not gpu:
+        lines.append("recipes for larger models can be validated here ('coevolve run RECIPE --check')")
+    elif by_name["vllm"].ok:
+        lines.append("recipes for larger models can run here as far as GPU memory allows")
+    else:
+        lines.append("recipes for larger models run here with --set train.vllm=off, slowly, or after vllm")
+    return lines
+
+
+def check_recipe(config: Config) -> list[str]:
     """Validate a configuration as far as possible without weights or a GPU.
 
     Returns one line per thing checked or left unchecked.
@@ -92,21 +142,20 @@ def check_recipe(config: Config, processes: int = 1) -> list[str]:
         ConfigError: something in it cannot work.
     """
     from coevolve.environments.registry import make
-    from coevolve.signals import build
 
-    lines: list[str] = []
     environment = make(config.environment)
     insist_on_worlds(environment, config.environment)
-    worlds = {split: len(environment.worlds(split)) for split in SPLITS}
-    lines.append(f"environment {environment.name} ({environment.version}): worlds {worlds}")
-    lines.append(f"signals: {', '.join(s.kind for s in build(config.signals)) or 'none'}")
-    rollouts = config.train.tasks_per_step * config.train.group_size
-    lines.append(
-        f"a step: {config.train.tasks_per_step} tasks x {config.train.group_size} = {rollouts} rollouts"
-    )
-    lines.append(_check_model(config))
-    lines += _check_training(config, processes)
-    return lines
+    worlds = ", ".join(f"{len(environment.worlds(split))} {split}" for split in SPLITS)
+    train = config.train
+    rollouts = train.tasks_per_step * train.group_size
+    wanted = {name: getattr(config.signals, name) for name in type(config.signals).model_fields}
+    return [
+        f"checked: environment {environment.name} ({environment.version}), worlds: {worlds}",
+        f"checked: a step of {train.tasks_per_step} tasks x {train.group_size} = {rollouts} rollouts",
+        f"checked: signals {', '.join(n for n, section in wanted.items() if section) or 'none'}",
+        _check_model(config),
+        *_check_training(config),
+    ]
 
 
 def insist_on_worlds(environment: Environment, config: EnvironmentConfig) -> None:
@@ -119,29 +168,61 @@ def insist_on_worlds(environment: Environment, config: EnvironmentConfig) -> Non
 
 
 def _check_model(config: Config) -> str:
-    from coevolve.models.loading import load_tokenizer
+    """The tokenizer, where its files are on this disk; the weights never."""
+    if _version("transformers") is None:
+        return f"not checked: model {config.model} (pip install 'coevolve[train]')"
+    from coevolve.models.loading import load_tokenizer, locate
     from coevolve.rollout.chat import Chat
 
-    if config.model != "tiny" and not Path(config.model).expanduser().is_dir():
-        return f"model {config.model}: not checked (its files are not on this disk)"
-    Chat(load_tokenizer(config.model), config.rollout)
-    return f"model {config.model}: chat template and tool format agree"
+    here = locate(config.model)
+    if not Path(here).is_dir() and not _downloaded(here):
+        return f"not checked: model {config.model}, its chat template and weights (not on this disk)"
+    chat = Chat(load_tokenizer(config.model), config.rollout)
+    return (
+        f"checked: model {config.model}: chat template with {chat.format.name} calls; "
+        "not checked: its weights"
+    )
 
 
-def _check_training(config: Config, processes: int) -> list[str]:
+def _downloaded(name: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(name, "tokenizer_config.json"), str)
+
+
+def _check_training(config: Config) -> list[str]:
     if _version("trl") is None:
-        return ["training: not checked (pip install 'coevolve[train]')"]
+        return ["not checked: training (pip install 'coevolve[train]')"]
     from trl import GRPOConfig
 
-    from coevolve.training.settings import trl_arguments
+    from coevolve.training.settings import per_process, trl_arguments
 
     known = {field.name for field in dataclasses.fields(GRPOConfig)}
-    unknown = [key for key in config.train.extra if key not in known]
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.0)
-        raise ConfigError(f"train.extra.{unknown[0]}: GRPOConfig has no such key, did you mean {near[0]!r}?")
-    trl_arguments(config, Path("unused"), processes, gpu=True)
-    lines = [f"TRL {_version('trl')}: accepts the settings"]
-    if config.train.vllm != "off" and _version("vllm") is None:
-        lines.append("vLLM: not installed here; needed where this runs (pip install 'coevolve[vllm]')")
+    for key in config.train.extra:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+            raise ConfigError(f"train.extra.{key}: GRPOConfig has no such key, did you mean {near[0]!r}?")
+    chosen = trl_arguments(config, Path("unused"), 1, gpu=True)
+    # As on the CPU of this process: what a GPU must be there for is left out.
+    here = {"bf16": False, "use_cpu": True, "use_vllm": False, "output_dir": tempfile.gettempdir()}
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            GRPOConfig(**{**chosen, **here})
+    except (TypeError, ValueError, ImportError) as error:
+        raise ConfigError(f"train: TRL refuses these settings ({' '.join(str(error).split())})") from None
+    counts = []
+    for processes in (1, 2, 4, 8, 16, 32, 64):
+        with contextlib.suppress(ConfigError):
+            per_process(config, processes)
+            counts.append(str(processes))
+    lines = [
+        f"checked: TRL {_version('trl')} takes the settings",
+        f"checked: a step can be split over {', '.join(counts)} processes",
+    ]
+    if config.train.vllm != "off":
+        version = _version("vllm")
+        there = (
+            f"vLLM {version}" if version else "vLLM (not here: pip install 'coevolve[vllm]' where this runs)"
+        )
+        lines.append(f"not checked: {there}, GPU memory")
     return lines

@@ -53,7 +53,7 @@ def run(
 
         for line in check_recipe(resolved):
             typer.echo(line)
-        typer.echo(f"{config}: ready")
+        typer.echo(f"{config}: nothing wrong found")
         return
     where = out or Path("runs") / config.stem
     try:
@@ -76,6 +76,8 @@ def explore(
     from coevolve.run import explore_only
 
     resolved = load_config(config, overrides or ())
+    if out is not None and not out.parent.is_dir():
+        raise ConfigError(f"cannot write {out}: there is no directory {out.parent}")
     rows, refused = explore_only(resolved, n, Console(stderr=True))
     if out is not None:
         try:
@@ -164,11 +166,13 @@ def add_environment(name: str) -> None:
 @app.command()
 def doctor() -> None:
     """What this machine has and lacks, and what follows from it."""
-    from coevolve.checks import examine
+    from coevolve.checks import consequences, examine
 
     findings = examine()
     for finding in findings:
-        typer.echo(f"{'ok     ' if finding.ok else 'missing'} {finding.what}: {finding.detail}")
+        typer.echo(str(finding))
+    for sentence in consequences(findings):
+        typer.echo(f"so: {sentence}")
     if any(finding.needed and not finding.ok for finding in findings):
         raise typer.Exit(1)
 

@@ -20,7 +20,7 @@ from coevolve.checks import insist_on_worlds
 from coevolve.config import Config
 from coevolve.environments.base import Environment
 from coevolve.environments.registry import pooled
-from coevolve.errors import RunError
+from coevolve.errors import ConfigError, RunError
 from coevolve.evaluation.heldout import HeldOut, benchmark_turns, read, save, unguided
 from coevolve.explore.scripted import ScriptedExplorer
 from coevolve.loop import CoEvolution
@@ -50,11 +50,9 @@ class Clock:
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         begun = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
-            self._run.finish_stage("seconds", self.seconds)
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+        self._run.finish_stage("seconds", self.seconds)
 
 
 def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
@@ -83,10 +81,10 @@ def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
 
 def _lead(config: Config, run: RunDirectory, environment: Environment, console: Console) -> dict[str, Any]:
     clock = Clock(run)
+    with clock("load"):  # first, since most mistakes show here
+        engine = _engine(config, run, environment, console)
     with clock("held-out tests"):
         tests = seal(config, run, environment, console)
-    with clock("load"):
-        engine = _engine(config, run, environment, console)
     found = engine.resume_point()
     if found.path is not None:
         console.print(f"going on from step {found.step} of {config.steps}", highlight=False)
@@ -200,14 +198,21 @@ def explore_only(config: Config, n: int, console: Console) -> tuple[list[dict[st
 
 
 def _engine(config: Config, run: RunDirectory, environment: Environment, console: Console) -> TrlEngine:
+    from safetensors import SafetensorError
+
     from coevolve.models.loading import load_policy
     from coevolve.rollout.chat import Chat
-    from coevolve.training.trl import TrlEngine
+    from coevolve.training.trl import TrlEngine, arguments
 
-    with _quiet():
-        policy = load_policy(config.model, config.train.precision)
+    try:
+        with _quiet():
+            policy = load_policy(config.model, config.train.precision)
+    except SafetensorError as error:
+        raise ConfigError(
+            f"model: the weights of {config.model} cannot be read ({error}); fetch or copy them again"
+        ) from None
     chat = Chat(policy.tokenizer, config.rollout)
-    return TrlEngine(
+    engine = TrlEngine(
         policy.model,
         policy.tokenizer,
         chat,
@@ -216,6 +221,8 @@ def _engine(config: Config, run: RunDirectory, environment: Environment, console
         run.path,
         notice=lambda text: console.print(text, style="bold yellow", markup=False, soft_wrap=True),
     )
+    arguments(config, run.checkpoints, engine.processes.count)  # refused now, not after D_0 and the scores
+    return engine
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class RunDirectory:
 
     def _bind(self, config: Config) -> None:
         path = self.path / "config.yaml"
-        if not path.exists():
+        if not path.exists() or not self._stages.exists():  # nothing was made yet: a mistake may be mended
             write_atomic(path, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
             return
         before = self.config().model_dump(mode="json")
