@@ -72,6 +72,13 @@ def test_overrides_reach_nested_keys_and_are_typed(tmp_path: Path) -> None:
     assert config.environment.classes == ("MathAPI",)
 
 
+def test_a_bare_off_which_yaml_reads_as_false_is_off(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("train: {vllm: off}\n")
+    assert load_config(file).train.vllm == "off"
+    assert load_config(file, ["train.vllm=off"]).train.vllm == "off"
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [("train.beta", "key=value"), ("seed.x=1", "seed"), ("trian.beta=1", "train"), ("seed=[", "YAML")],

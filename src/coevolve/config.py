@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from coevolve.errors import ConfigError
 
@@ -77,6 +77,12 @@ class TrainConfig(Section):
     extra: dict[str, Any] = Field(
         default_factory=dict, description="Further keys of TRL's GRPOConfig, passed as they are."
     )
+
+    @field_validator("vllm", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, given: Any) -> Any:
+        """YAML reads a bare ``off`` as false."""
+        return "off" if given is False else given
 
 
 class LoraConfig(Section):

@@ -82,7 +82,7 @@ def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
 def _lead(config: Config, run: RunDirectory, environment: Environment, console: Console) -> dict[str, Any]:
     clock = Clock(run)
     with clock("load"):  # first, since most mistakes show here
-        engine = _engine(config, run, environment, console)
+        engine = load_engine(config, run, environment, console)
     with clock("held-out tests"):
         tests = seal(config, run, environment, console)
     found = engine.resume_point()
@@ -116,7 +116,7 @@ def _lead(config: Config, run: RunDirectory, environment: Environment, console: 
 def _follow(config: Config, out: Path) -> dict[str, Any]:
     """A process other than the first: acts and trains, owns nothing."""
     with pooled(config.environment) as environment:
-        _engine(config, RunDirectory(out), environment, Console(quiet=True)).train(None, config.steps)
+        load_engine(config, RunDirectory(out), environment, Console(quiet=True)).train(None, config.steps)
     return {}
 
 
@@ -197,7 +197,12 @@ def explore_only(config: Config, n: int, console: Console) -> tuple[list[dict[st
         return task_rows(pool), pool.refused()
 
 
-def _engine(config: Config, run: RunDirectory, environment: Environment, console: Console) -> TrlEngine:
+def load_engine(config: Config, run: RunDirectory, environment: Environment, console: Console) -> TrlEngine:
+    """Policy and trainer of a configuration, refused here if they cannot work together.
+
+    Raises:
+        ConfigError: a model that cannot be used, or settings that TRL refuses.
+    """
     from safetensors import SafetensorError
 
     from coevolve.models.loading import load_policy
