@@ -4,8 +4,8 @@ The demo's recipe, a few steps of it, three times in one process: once to warm u
 evolution, once with. The share that the table ends with is the paper's figure (9.67 to 12.76 %): seconds
 of signals, exploration and verification over all seconds of training.
 
-Without the built-in policy a random one of its size trains, which fires no signals: then evolution
-explores without guidance.
+Without the built-in policy a random one of its size trains: it never ends a message, so messages are cut
+short, and it fires no signals, so evolution explores without guidance.
 
 Run: python benchmarks/evolution.py [--steps N] [--every N] [--set KEY=VALUE]
 """
@@ -19,15 +19,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
+import coevolve.training  # noqa: F401 (before torch: threads that wait must not spin)
 from coevolve.config import Config, EnvironmentConfig, load_config
 from coevolve.environments.registry import make, pooled
-from coevolve.models.build_tiny import texts
 from coevolve.models.loading import TINY
-from coevolve.models.tiny import TinyShape, build_model, build_tokenizer
 from coevolve.pool import Pool
 from coevolve.run import assemble, load_engine
 from coevolve.rundir import RunDirectory
@@ -77,6 +75,11 @@ def train(config: Config, folder: Path) -> Cost:
 
 def random_policy(folder: Path) -> None:
     """A policy of the built-in one's size that has learned nothing."""
+    import torch
+
+    from coevolve.models.build_tiny import texts
+    from coevolve.models.tiny import TinyShape, build_model, build_tokenizer
+
     environment = make(EnvironmentConfig(workers=0))
     tokenizer = build_tokenizer(texts(harvest(environment, 200, 1), environment), TinyShape())
     torch.manual_seed(0)
@@ -96,6 +99,7 @@ def main() -> None:
         if not (TINY / "model.safetensors").exists():
             random_policy(folder / "random")
             overrides += [f"model={folder / 'random'}", "evolve.guided=false"]
+            overrides += ["rollout.tokens_per_step=16", "rollout.steps_per_turn=2"]
         overrides += options.set
         without = load_config(RECIPE, [*overrides, "evolve.every=0"])
         evolving = load_config(RECIPE, [*overrides, f"evolve.every={options.every}"])
