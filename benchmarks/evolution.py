@@ -23,11 +23,11 @@ from rich.console import Console
 from rich.table import Table
 
 import coevolve.training  # noqa: F401 (before torch: threads that wait must not spin)
+from coevolve.building import assemble, load_engine
 from coevolve.config import Config, EnvironmentConfig, load_config
 from coevolve.environments.registry import make, pooled
 from coevolve.models.loading import TINY
 from coevolve.pool import Pool
-from coevolve.run import assemble, load_engine
 from coevolve.rundir import RunDirectory
 from coevolve.synthesize.harvest import harvest
 

@@ -31,7 +31,7 @@ from coevolve.run import execute
 from small_run import Shelf, command, lines, make_policy, surroundings, without_times, write_config
 
 STEPS = 8
-LONGER = {"steps": STEPS, "evaluate": {"episodes": 24, "batch": 2}}
+LONGER = {"steps": STEPS, "evaluate": {"every": 4, "episodes": 24, "batch": 2}}
 """Long enough to be killed in the middle of its training and of its final scores."""
 
 
@@ -119,11 +119,18 @@ def test_a_run_leaves_everything_that_it_came_to(straight: Path) -> None:
     assert summary["rollouts"]["invalid"] == 0
     assert summary["rollouts"]["solved"] + summary["rollouts"]["failed"] == STEPS * 2 * 2
     assert {"held-out tests", "D_0", "training", "scores"} <= summary["seconds"].keys()
-    assert (straight / "summary.md").read_text().count("unguided tasks") == 1
+    assert (straight / "summary.md").read_text().count("| unguided tasks") == 1
     assert yaml.safe_load((straight / "config.yaml").read_text())["steps"] == STEPS
     assert [line["step"] for line in lines(straight / "metrics.jsonl")] == list(range(1, STEPS + 1))
     sealed = json.loads((straight / "stages.json").read_text())["sealed"]
     assert {name: read(straight / "heldout" / f"{name}.jsonl").seal for name in sealed} == sealed
+
+
+def test_scores_in_between_are_of_the_dev_split(straight: Path) -> None:
+    between = lines(straight / "evaluations.jsonl")
+    assert [(line["step"], line["split"]) for line in between] == [(4, "dev"), (8, "dev")]
+    assert all(0 <= line["success"] <= 1 and line["n"] > 0 for line in between)
+    assert summary_of(straight)["evaluations"] == between
 
 
 def test_tasks_are_listed_with_lineage_and_verdict(

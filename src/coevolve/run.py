@@ -16,23 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from coevolve.building import assemble, gather_policy, load_engine, quiet
 from coevolve.checks import insist_on_worlds
 from coevolve.config import Config
 from coevolve.environments.base import Environment
 from coevolve.environments.registry import pooled
-from coevolve.errors import ConfigError, RunError
+from coevolve.errors import RunError
+from coevolve.evaluation.between import Between, dev_tests
 from coevolve.evaluation.heldout import HeldOut, benchmark_turns, read, save, unguided
-from coevolve.explore.scripted import ScriptedExplorer
-from coevolve.loop import CoEvolution
-from coevolve.pool import Pool, build_sampler
+from coevolve.pool import Pool
 from coevolve.pool.listing import task_rows
 from coevolve.progress import stage
 from coevolve.rundir import RunDirectory
 from coevolve.summary import show, summarise, write
-from coevolve.synthesize.abstract import TemplateAbstractor
-from coevolve.synthesize.replay import Replayer
-from coevolve.synthesize.screen import Screen
-from coevolve.synthesize.verify import ReplayVerifier
 from coevolve.types import Task
 
 if TYPE_CHECKING:
@@ -90,7 +86,10 @@ def _lead(config: Config, run: RunDirectory, environment: Environment, console: 
         console.print(f"going on from step {found.step} of {config.steps}", highlight=False)
     # Afresh: the checkpoint has the copy of the pool that counts; without one D_0 is made again.
     with Pool.open(run.pool, fresh=True) as pool:
-        loop = assemble(config, environment, pool, tests)
+        dev = (
+            dev_tests(environment, config.evaluate.episodes, config.explore) if config.evaluate.every else []
+        )
+        loop = assemble(config, environment, pool, [*tests, *dev])
         if found.path is None:
             with clock("D_0"), stage("D_0", config.pool.initial, console) as bar:
                 loop.populate(config.pool.initial, progress=bar.update)
@@ -98,13 +97,26 @@ def _lead(config: Config, run: RunDirectory, environment: Environment, console: 
             with clock("scores"):
                 before = {t.name: _score(config, engine, environment, t, console, "before") for t in tests}
                 run.finish_stage("before", {name: asdict(score) for name, score in before.items()})
-        with clock("training"), _quiet(), stage("training", config.steps, console) as bar:
+        silent = Console(quiet=True)
+        between = Between(
+            dev,
+            config.evaluate.every,
+            run.evaluations,
+            found.step,
+            lambda test: _score(config, engine, environment, test, silent, "between"),
+        )
+        with clock("training"), quiet(), stage("training", config.steps, console) as bar:
+
+            def progress(step: int, figures: str) -> None:
+                bar.update(step, figures)
+                between.after(step)
+
             if found.step < config.steps:
-                engine.train(loop, config.steps, progress=bar.update)
+                engine.train(loop, config.steps, progress=progress)
             else:  # killed after the last checkpoint, before the scores
                 engine.restore(loop)
         if engine.processes.count > 1:
-            _gather(config, engine)
+            gather_policy(config, engine)
         with clock("scores"):
             after = {t.name: _score(config, engine, environment, t, console, "after") for t in tests}
         summary = summarise(config, environment, run, pool, tests, after, clock.seconds)
@@ -118,30 +130,6 @@ def _follow(config: Config, out: Path) -> dict[str, Any]:
     with pooled(config.environment) as environment:
         load_engine(config, RunDirectory(out), environment, Console(quiet=True)).train(None, config.steps)
     return {}
-
-
-def assemble(
-    config: Config, environment: Environment, pool: Pool, tests: Sequence[HeldOut] = ()
-) -> CoEvolution:
-    """The loop of a configuration; nothing of ``tests`` can enter its pool."""
-    held = [task for test in tests for task in test.tasks]
-    held += environment.tasks(config.evaluate.split)
-    replayer = Replayer(environment)
-
-    def judge(pool: Pool) -> ReplayVerifier:
-        return ReplayVerifier(environment, config.verify, Screen(pool, held), replayer=replayer)
-
-    return CoEvolution(
-        environment,
-        pool,
-        config.signals,
-        ScriptedExplorer(environment, config.explore),
-        TemplateAbstractor(environment, config.explore, replayer),
-        judge,
-        evolve=config.evolve,
-        seed=config.seed,
-        sampler=build_sampler(config.pool),
-    )
 
 
 def seal(config: Config, run: RunDirectory, environment: Environment, console: Console) -> list[HeldOut]:
@@ -195,74 +183,6 @@ def explore_only(config: Config, n: int, console: Console) -> tuple[list[dict[st
         with stage("exploring", n, console) as bar:
             loop.populate(n, progress=bar.update)
         return task_rows(pool), pool.refused()
-
-
-def load_engine(config: Config, run: RunDirectory, environment: Environment, console: Console) -> TrlEngine:
-    """Policy and trainer of a configuration, refused here if they cannot work together.
-
-    Raises:
-        ConfigError: a model that cannot be used, or settings that TRL refuses.
-    """
-    from safetensors import SafetensorError
-
-    from coevolve.models.loading import load_policy
-    from coevolve.rollout.chat import Chat
-    from coevolve.training.trl import TrlEngine, arguments
-
-    try:
-        with _quiet():
-            policy = load_policy(config.model, config.train.precision)
-    except SafetensorError as error:
-        raise ConfigError(
-            f"model: the weights of {config.model} cannot be read ({error}); fetch or copy them again"
-        ) from None
-    chat = Chat(policy.tokenizer, config.rollout)
-    engine = TrlEngine(
-        policy.model,
-        policy.tokenizer,
-        chat,
-        environment,
-        config,
-        run.path,
-        notice=lambda text: console.print(text, style="bold yellow", markup=False, soft_wrap=True),
-    )
-    arguments(config, run.checkpoints, engine.processes.count)  # refused now, not after D_0 and the scores
-    return engine
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the bars and warnings of the library that loads weights: what matters is checked by us.
-
-    (It warns of tied weights as missing from a checkpoint, which they always are.)
-    """
-    from transformers.utils import logging
-
-    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if shown:
-            logging.enable_progress_bar()
-
-
-def _gather(config: Config, engine: TrlEngine) -> None:
-    """Score the weights of the last checkpoint: the trained ones may lie in parts over the processes."""
-    from coevolve.models.loading import load_policy
-
-    found = engine.resume_point()
-    assert found.path is not None, "training ends with a checkpoint"
-    with _quiet():
-        if config.adapter == "lora":
-            from peft import PeftModel
-
-            base = load_policy(config.model, config.train.precision).model
-            engine.model = PeftModel.from_pretrained(base, found.path)
-        else:
-            engine.model = load_policy(str(found.path), config.train.precision).model
 
 
 def _score(

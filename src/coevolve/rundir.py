@@ -24,6 +24,7 @@ class RunDirectory:
         self.path = path
         self.pool = path / "pool.db"
         self.metrics = path / "metrics.jsonl"
+        self.evaluations = path / "evaluations.jsonl"
         self.checkpoints = path / "checkpoints"
         self.heldout = path / "heldout"
         self.model = path / "model"

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from coevolve.config import Config
 from coevolve.environments.base import Environment
+from coevolve.evaluation.between import evaluations
 from coevolve.evaluation.heldout import HeldOut
 from coevolve.evaluation.scores import Score
 from coevolve.pool import Pool
@@ -33,7 +34,7 @@ def summarise(
     """Everything that a run came to, as JSON data."""
     before = run.stages()["before"]
     log = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-    admitted = {kind: 0 for kind in ("unguided", "forgetting", "boundary", "rare")} | pool.admitted()
+    admitted = dict.fromkeys(("unguided", "forgetting", "boundary", "rare"), 0) | pool.admitted()
     training: Counter[str] = Counter()
     for line in log:
         training.update(line.get("seconds", {}))
@@ -45,6 +46,7 @@ def summarise(
         "steps": config.steps,
         **dict.fromkeys(_KEYS.values()),  # null: the environment has nothing to make that test of
         **{_KEYS[test.name]: _entry(test, before[test.name], after[test.name]) for test in tests},
+        "evaluations": evaluations(run.evaluations),
         "pool": {"initial": config.pool.initial, "final": len(pool)},
         "admitted": admitted,
         "refused": pool.refused(),
@@ -96,7 +98,13 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
 def lines(summary: Mapping[str, Any]) -> list[str]:
     """The rest of the summary in sentences."""
     pool, rollouts = summary["pool"], summary["rollouts"]
+    between = [
+        f"after step {e['step']}, {e['test']} tasks of the {e['split']} split: "
+        + (f"{e['success']:.1%} of {e['n']} solved" if e["n"] else "no valid episode")
+        for e in summary["evaluations"]
+    ]
     return [
+        *between,
         f"pool: {pool['initial']} tasks at the start, {pool['final']} at the end",
         f"admitted: {_counts(summary['admitted'])}",
         f"refused candidates: {_counts(summary['refused'])}",
