@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -191,6 +192,32 @@ def test_exploring_alone_gives_verified_tasks(
     assert "exploring 5/5" in said.err
 
 
+def test_an_environment_of_one_s_own_is_found_in_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "class Counter:\n"
+        '    """A counter."""\n'
+        "    worlds = {str(n): n for n in range(9)}\n"
+        "    def __init__(self, start: int) -> None:\n"
+        "        self.number = start\n"
+        "    def add(self, number: int) -> int:\n"
+        '        """Add a number."""\n'
+        "        self.number += number\n"
+        "        return self.number\n"
+    )
+    program = "from coevolve.cli import main; main()"  # as the installed command does
+    words = ["explore", "-n", "2", "--json", "--set", "environment.name=mine:Counter"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=surroundings(),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["tasks"]) == 2
+
+
 def test_environments_are_listed_and_unknown_ones_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +255,15 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == (
         "training 3/3 reward 0.3 with [figures] that are longer than the line\n"
     )
+
+
+def test_on_a_narrow_terminal_the_figures_give_way_and_not_the_bar() -> None:
+    seen = io.StringIO()
+    with stage("training", 60, Console(file=seen, force_terminal=True, width=60)) as bar:
+        bar.update(60, "reward 0.5 [solved] " + "and many more figures " * 5)
+    last = seen.getvalue().splitlines()[-1]
+    for part in ("training", "━", "60/60", "reward 0.5 [so", "…"):
+        assert part in last
 
 
 def test_on_a_terminal_progress_is_a_bar_with_figures(policy: Path, tmp_path: Path) -> None:

@@ -179,6 +179,9 @@ def doctor() -> None:
 
 def main() -> None:
     """Entry point of the ``coevolve`` command."""
+    here = str(Path.cwd())
+    if here not in sys.path:  # where a user's own 'module:Class' lies; last, so that it hides nothing
+        sys.path.append(here)
     try:
         app()
     except CoEvolveError as error:

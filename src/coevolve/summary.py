@@ -75,14 +75,14 @@ def _entry(test: HeldOut, before: Mapping[str, Any], after: Score) -> dict[str, 
 def show(summary: Mapping[str, Any], console: Console) -> None:
     """The table that ``coevolve run`` ends with."""
     console.print(f"\n{_title(summary)}", highlight=False, soft_wrap=True)
-    table = Table("held-out test", "tasks", "before", "after", "change", "95 % interval of after")
+    table = Table("held-out test", "tasks", "before", "after", "change", "95 % of after")
     for label, key in _LABELS:
         test = summary[key]
         if test is None:
             continue
         low, high = test["interval_after"]
         table.add_row(
-            f"{label} ({test['split']} split)",
+            f"{label}, {test['split']}",
             str(test["n"]),
             f"{test['before']:.1%}",
             f"{test['after']:.1%}",
