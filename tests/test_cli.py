@@ -261,8 +261,8 @@ def test_on_a_narrow_terminal_the_figures_give_way_and_not_the_bar() -> None:
     seen = io.StringIO()
     with stage("training", 60, Console(file=seen, force_terminal=True, width=60)) as bar:
         bar.update(60, "reward 0.5 [solved] " + "and many more figures " * 5)
-    last = seen.getvalue().splitlines()[-1]
-    for part in ("training", "━", "60/60", "reward 0.5 [so", "…"):
+    last = [line for line in seen.getvalue().splitlines() if "60/60" in line][-1]
+    for part in ("training", "━", "reward 0.5 [so", "…"):
         assert part in last
 
 
