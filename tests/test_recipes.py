@@ -21,6 +21,7 @@ from coevolve.config import load_config
 from coevolve.environments.bfcl import BfclEnvironment
 from coevolve.models.loading import TINY
 from coevolve.run import execute
+from coevolve.types import dump
 from small_run import lines
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -69,7 +70,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer Qwen3 with a tokenizer made here and Qwen3's chat template."""
     folder = tmp_path_factory.mktemp("qwen3")
     tools = BfclEnvironment(classes=("GorillaFileSystem",))
-    tokenizer = tokenizer_of(spec.description for spec in tools.offered(tools.worlds("train")[0]))
+    tokenizer = tokenizer_of(json.dumps(dump(spec)) for spec in tools.offered(tools.worlds("train")[0]))
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(
         Qwen3Config(
@@ -100,7 +101,7 @@ def tokenizer_of(texts: Iterable[str]) -> Any:
     marks = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
     template = Path(trl.__file__).parent / "chat_templates" / "qwen3_instruct_2507.jinja"
     trainer = trainers.BpeTrainer(
-        vocab_size=1024,
+        vocab_size=3000,
         special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
