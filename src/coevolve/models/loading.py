@@ -69,19 +69,21 @@ def load_tokenizer(name: str) -> Any:
 
 
 def load_policy(name: str, precision: str = "fp32") -> Policy:
-    """Tokenizer and weights, in ``precision``, on the CPU; the engine moves them.
+    """Tokenizer and weights; the engine moves them to where it trains.
 
     Raises:
         ConfigError: nothing loadable under that name.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     tokenizer = load_tokenizer(name)
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    # On a CPU, bf16 is a matter of autocast: weights in bf16 would round small updates away.
+    dtype = torch.bfloat16 if precision == "bf16" and torch.cuda.is_available() else torch.float32
     try:
         model = AutoModelForCausalLM.from_pretrained(locate(name), dtype=dtype)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ConfigError(_unloadable(name, error)) from None
     return Policy(model, tokenizer, locate(name))
 
