@@ -55,19 +55,12 @@ def load_engine(config: Config, run: RunDirectory, environment: Environment, con
     Raises:
         ConfigError: a model that cannot be used, or settings that TRL refuses.
     """
-    from safetensors import SafetensorError
-
     from coevolve.models.loading import load_policy
     from coevolve.rollout.chat import Chat
     from coevolve.training.trl import TrlEngine, arguments
 
-    try:
-        with quiet():
-            policy = load_policy(config.model, config.train.precision)
-    except SafetensorError as error:
-        raise ConfigError(
-            f"model: the weights of {config.model} cannot be read ({error}); fetch or copy them again"
-        ) from None
+    with quiet():
+        policy = load_policy(config.model, config.train.precision)
     chat = Chat(policy.tokenizer, config.rollout)
     engine = TrlEngine(
         policy.model,

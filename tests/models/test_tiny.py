@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +17,8 @@ from coevolve.training.sampling import ModelSampler
 ABOUT = json.loads((TINY / "recipe.json").read_text())
 TOKENIZER = load_tokenizer("tiny")
 
-values = st.text(
-    st.characters(codec="utf-8", exclude_characters="'\\", exclude_categories=("C",)), min_size=1
-)
+# Names, paths, numbers, dates and sentences; a value that itself holds a call's syntax may fall apart.
+values = st.from_regex(r"[A-Za-z0-9]+([ ._/:,-][A-Za-z0-9]+){0,5}[.!?]?", fullmatch=True)
 
 
 def _inside(ids: list[int], part: list[int]) -> bool:
@@ -32,13 +30,8 @@ def test_a_value_has_the_same_tokens_in_the_sentence_and_in_the_call(value: str)
     alone = TOKENIZER(value, add_special_tokens=False).input_ids
     sentence = TOKENIZER(f"Open the file '{value}' now.", add_special_tokens=False).input_ids
     call = TOKENIZER(f"[open(file='{value}', n=1)]", add_special_tokens=False).input_ids
-    # The last piece may join the quote behind it where the value itself ends in the syntax of a call.
-    body = alone[:-1] if len(alone) > 1 else alone
-    if value[-1].isalnum() and value[0].isalnum():
-        body = alone
-    if not any(a + b in ("',", "')", "'.", "]'", "='", "('", "['") for a, b in pairwise(f"'{value}'")):
-        assert _inside(sentence, body)
-        assert _inside(call, body)
+    assert _inside(sentence, alone)
+    assert _inside(call, alone)
 
 
 @given(st.text(st.characters(codec="utf-8")))
