@@ -83,8 +83,12 @@ def load_policy(name: str, precision: str = "fp32") -> Policy:
     dtype = torch.bfloat16 if precision == "bf16" and torch.cuda.is_available() else torch.float32
     try:
         model = AutoModelForCausalLM.from_pretrained(locate(name), dtype=dtype)
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(_unloadable(name, error)) from None
+    except SafetensorError as error:
+        raise ConfigError(
+            f"model: the weights of {name} cannot be read ({error}); fetch or copy them again"
+        ) from None
     return Policy(model, tokenizer, locate(name))
 
 
