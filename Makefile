@@ -18,8 +18,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/coevolve env add bfcl
 	@touch $@
 
+# Killed, it goes on where it stopped; finished, it shows what came out.
 demo: setup
-	$(BIN)/coevolve run recipes/demo.yaml --out $(OUT) --set seed=$(SEED)
+	@if [ -f $(OUT)/summary.json ]; then \
+		cat $(OUT)/summary.md; echo "$(OUT) is finished; 'make demo OUT=runs/another' makes a new one"; \
+	else \
+		$(BIN)/coevolve run recipes/demo.yaml --out $(OUT) --set seed=$(SEED); \
+	fi
 
 # Two processes, one thread each: more threads than cores is far slower, not faster.
 test: setup check
