@@ -22,19 +22,25 @@ from coevolve.synthesize.screen import Screen
 from coevolve.synthesize.verify import ReplayVerifier
 
 if TYPE_CHECKING:
+    from coevolve.rollout.chat import Chat
     from coevolve.training.trl import TrlEngine
 
 
 def assemble(
-    config: Config, environment: Environment, pool: Pool, tests: Sequence[HeldOut] = ()
+    config: Config,
+    environment: Environment,
+    pool: Pool,
+    tests: Sequence[HeldOut] = (),
+    chat: Chat | None = None,
 ) -> CoEvolution:
-    """The loop of a configuration; nothing of ``tests`` can enter its pool."""
+    """The loop of a configuration; nothing of ``tests``, and nothing that ``chat`` hides, enters its pool."""
     held = [task for test in tests for task in test.tasks]
     held += environment.tasks(config.evaluate.split)
     replayer = Replayer(environment)
 
     def judge(pool: Pool) -> ReplayVerifier:
-        return ReplayVerifier(environment, config.verify, Screen(pool, held), replayer=replayer)
+        shown = None if chat is None else lambda text: chat.cut(text)[0]
+        return ReplayVerifier(environment, config.verify, Screen(pool, held), replayer=replayer, shown=shown)
 
     return CoEvolution(
         environment,

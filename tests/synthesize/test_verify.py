@@ -198,3 +198,40 @@ def test_an_evaluation_overlap_is_refused() -> None:
         found = verifier.verify(Candidate(twin))
         assert found.reason == "eval_overlap", found
     assert verifier.verify(Candidate(a_task(put("c"), text="Put c."))).admitted
+
+
+def test_what_needs_a_value_that_the_agent_is_never_shown_is_refused() -> None:
+    environment = BfclEnvironment(["MessageAPI", "GorillaFileSystem"])
+    world = next(
+        world
+        for world in environment.worlds("train")
+        if "get_user_id" in {tool.name for tool in environment.offered(world)}
+    )
+    with environment.open(world) as session:
+        users = session.call(ToolCall("list_users", {})).value
+    assert isinstance(users, dict) and isinstance(users["user_list"], list)
+    name = users["user_list"][0]
+    with environment.open(world) as session:
+        found = session.call(ToolCall("get_user_id", {"user": name})).value
+    assert isinstance(found, dict)
+    calls = (
+        ToolCall("get_user_id", {"user": name}),
+        ToolCall("message_login", {"user_id": found["user_id"]}),
+    )
+    task = Task(
+        environment=environment.name,
+        version=environment.version,
+        world=world,
+        turns=(f"Look up the user id of '{name}' and log in with it.",),
+        solution=(calls,),
+        origin=Origin("unguided"),
+    )
+
+    def judged(shown: int) -> Verdict:
+        verifier = ReplayVerifier(environment, shown=lambda text: text[:shown])
+        return verifier.verify(Candidate(task))
+
+    assert judged(1000).admitted
+    refused = judged(8)
+    assert (refused.admitted, refused.reason) == (False, "hidden_value")
+    assert refused.evidence["value"] == found["user_id"]

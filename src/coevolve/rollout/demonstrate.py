@@ -5,15 +5,15 @@ Used by the supervised warm-up and by ``train.demonstrate`` (where all K rollout
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from coevolve.config import RolloutConfig
 from coevolve.environments.base import Environment
 from coevolve.errors import CoEvolveError
 from coevolve.rollout.chat import Chat
 from coevolve.rollout.record import Record
-from coevolve.types import Json, Observation, Task, Tokens, ToolCall
+from coevolve.types import Observation, Task, Tokens, ToolCall
+from coevolve.values import leaves, occurs
 
 
 def demonstration(
@@ -70,28 +70,7 @@ def _say(record: Record, chat: Chat, calls: Sequence[ToolCall], seen: Sequence[O
 
 def _needs(call: ToolCall, seen: Sequence[Observation], known: str) -> bool:
     """Whether an argument occurs in an observation of this message and nowhere before it."""
-    for value in _leaves(call.arguments):
-        if any(_occurs(value, observation.text) for observation in seen) and not _occurs(value, known):
+    for value in leaves(call.arguments):
+        if any(occurs(value, observation.text) for observation in seen) and not occurs(value, known):
             return True
     return False
-
-
-def _occurs(value: str | float, text: str) -> bool:
-    """As a whole word or number: 5 does not occur in 15."""
-    written = re.escape(str(value))
-    return re.search(rf"(?<![\w.]){written}(?![\w]|\.\d)", text) is not None
-
-
-def _leaves(value: Json) -> Iterator[str | float]:
-    """Strings and numbers of an argument, however deep; flags and blanks carry no information."""
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from _leaves(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _leaves(item)
-    elif isinstance(value, str):
-        if value.strip():
-            yield value
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield value

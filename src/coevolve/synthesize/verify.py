@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from coevolve.config import VerifyConfig
 from coevolve.environments.base import Environment
@@ -12,6 +12,7 @@ from coevolve.explore.judge import empty
 from coevolve.synthesize.replay import Replayer, Run
 from coevolve.synthesize.screen import Screen
 from coevolve.types import Candidate, Json, Split, Task, ToolCall, Verdict
+from coevolve.values import leaves, occurs
 
 
 class ReplayVerifier:
@@ -23,6 +24,8 @@ class ReplayVerifier:
         screen: duplicates, leaks and overlap with the evaluation split; one that knows nothing by default.
         split: the only split that tasks may come from, for the default screen.
         replayer: shared with the abstractor, so that a run is paid for once.
+        shown: what the agent gets to see of an observation's text; all of it by default. A task whose
+            solution needs a value that this cuts away cannot be solved, and is refused.
     """
 
     def __init__(
@@ -32,11 +35,13 @@ class ReplayVerifier:
         screen: Screen | None = None,
         split: Split = "train",
         replayer: Replayer | None = None,
+        shown: Callable[[str], str] | None = None,
     ) -> None:
         self._environment = environment
         self._config = config or VerifyConfig()
         self._screen = Screen(split=split) if screen is None else screen
         self._replayer = replayer or Replayer(environment)
+        self._shown = shown
 
     def verify(self, candidate: Candidate) -> Verdict:
         """One verdict with reason and evidence; never raises for a bad candidate.
@@ -82,7 +87,23 @@ class ReplayVerifier:
         index = self._superfluous(task, calls, run)
         if index is not None:
             return "superfluous_call", {**evidence, "call": index, "name": calls[index].name}
+        hidden = self._hidden(task, calls, run)
+        if hidden is not None:
+            return "hidden_value", {**evidence, "value": hidden}
         return "admitted", evidence
+
+    def _hidden(self, task: Task, calls: Sequence[ToolCall], run: Run) -> str | None:
+        """The first value that stands only in a part of an answer that the agent is not shown."""
+        if self._shown is None:
+            return None
+        whole = visible = "\n".join(task.turns)
+        for call, observation in zip(calls, run.observations, strict=True):
+            for value in leaves(call.arguments):
+                if occurs(value, whole) and not occurs(value, visible):
+                    return str(value)
+            whole += "\n" + observation.text
+            visible += "\n" + self._shown(observation.text)
+        return None
 
     def _paper(self, task: Task) -> tuple[str, dict[str, Json]]:
         """The paper's rule: the objective is reached, or the environment pays something all the same."""
