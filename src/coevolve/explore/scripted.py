@@ -35,9 +35,11 @@ class ScriptedExplorer:
 
     name = "scripted"
 
-    def __init__(self, environment: Environment, config: ExploreConfig, split: Split = "train") -> None:
+    def __init__(
+        self, environment: Environment, config: ExploreConfig | None = None, split: Split = "train"
+    ) -> None:
         self._environment = environment
-        self._config = config
+        self._config = config or ExploreConfig()
         self._split: Split = split
         self._corpus: Corpus | None = None
         self.memory = Memory()
