@@ -33,8 +33,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from coevolve.environments.base import Environment, Session, TurnRecord
-from coevolve.environments.grading import References, Rule, judge, snapshot
+from coevolve.environments.base import Environment, Session
+from coevolve.environments.grading import References, Rule, judge
+from coevolve.environments.recording import RecordingSession
 from coevolve.environments.toolbox_schema import Method, methods
 from coevolve.errors import BrokenWorldError, InfrastructureError, UnknownEnvironmentError
 from coevolve.types import Grade, Json, Observation, Split, Task, ToolCall, ToolSpec, World, fingerprint
@@ -99,27 +100,13 @@ class ToolboxEnvironment(Environment):
         return Grade(reward, {"success": reward}, findings)
 
 
-class ToolboxSession(Session):
+class ToolboxSession(RecordingSession):
     """One instance of the class."""
 
     def __init__(self, instance: Any, table: Mapping[str, Method], prefix: Iterable[ToolCall] = ()) -> None:
         self._instance = instance
         self._methods = table
-        self._calls: list[ToolCall] = []
-        self._observations: list[Observation] = []
-        self._turns: list[TurnRecord] = []
-        for call in prefix:
-            self._run(call)
-
-    def call(self, call: ToolCall) -> Observation:
-        observation = self._run(call)
-        self._calls.append(call)
-        self._observations.append(observation)
-        return observation
-
-    def end_turn(self) -> None:
-        self._turns.append(TurnRecord(tuple(self._calls), tuple(self._observations), snapshot(self)))
-        self._calls, self._observations = [], []
+        super().__init__(prefix)
 
     def state(self) -> Json:
         own = getattr(self._instance, "state", None)
@@ -132,9 +119,6 @@ class ToolboxSession(Session):
         except (ValueError, RecursionError, PydanticSerializationError) as error:
             raise BrokenWorldError(f"the state cannot be compared: {error}") from None
         return plain
-
-    def record(self) -> tuple[TurnRecord, ...]:
-        return tuple(self._turns)
 
     def close(self) -> None:
         self._instance = None

@@ -24,6 +24,7 @@ from coevolve.models.loading import TINY
 from coevolve.models.tiny import TinyShape, build_model, build_tokenizer
 from coevolve.rollout.chat import Chat
 from coevolve.rollout.demonstrate import demonstration
+from coevolve.rollout.formats import render
 from coevolve.synthesize.harvest import harvest
 from coevolve.training.warmup import WarmupRecipe, warm_up
 from coevolve.types import Task, Tokens, fingerprint
@@ -62,10 +63,8 @@ def digest(tasks: Sequence[Task]) -> str:
     return fingerprint([task.id for task in tasks])
 
 
-def texts(tasks: Sequence[Task], environment: Environment) -> list[str]:
-    """What the tokenizer is trained on: instructions, calls and answers of the warm-up tasks."""
-    from coevolve.rollout.formats import render
-
+def texts(tasks: Sequence[Task]) -> list[str]:
+    """What the tokenizer is trained on: instructions and calls of the warm-up tasks."""
     found: list[str] = []
     for task in tasks:
         found += task.turns
@@ -81,7 +80,7 @@ def build(recipe: TinyRecipe, target: Path) -> dict[str, Any]:
     started = time.monotonic()
     tasks = warmup_tasks(environment, recipe.tasks, recipe.seed)
     print(f"{len(tasks)} verified tasks in {time.monotonic() - started:.0f} s", flush=True)
-    tokenizer = build_tokenizer(texts(tasks, environment), recipe.shape)
+    tokenizer = build_tokenizer(texts(tasks), recipe.shape)
     chat = Chat(tokenizer, LIMITS)
     demonstrations: list[Tokens] = [demonstration(task, chat, environment) for task in tasks]
     torch.manual_seed(recipe.warmup.seed)

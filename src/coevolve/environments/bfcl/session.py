@@ -8,15 +8,14 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from coevolve.environments.base import Session, TurnRecord
 from coevolve.environments.bfcl import backends
 from coevolve.environments.bfcl.data import Entry
 from coevolve.environments.bfcl.state import public_state
-from coevolve.environments.grading import snapshot
+from coevolve.environments.recording import RecordingSession
 from coevolve.types import Json, Observation, ToolCall, canonical
 
 
-class BfclSession(Session):
+class BfclSession(RecordingSession):
     """The involved classes' instances of one entry, its prefix already replayed."""
 
     def __init__(self, entry: Entry, prefix: Iterable[ToolCall] = ()) -> None:
@@ -32,21 +31,7 @@ class BfclSession(Session):
         }
         self._states: dict[str, dict[str, Json]] = {}
         self._texts: dict[str, str] = {}
-        self._calls: list[ToolCall] = []
-        self._observations: list[Observation] = []
-        self._turns: list[TurnRecord] = []
-        for call in prefix:
-            self._run(call)
-
-    def call(self, call: ToolCall) -> Observation:
-        observation = self._run(call)
-        self._calls.append(call)
-        self._observations.append(observation)
-        return observation
-
-    def end_turn(self) -> None:
-        self._turns.append(TurnRecord(tuple(self._calls), tuple(self._observations), snapshot(self)))
-        self._calls, self._observations = [], []
+        super().__init__(prefix)
 
     def state(self) -> Json:
         return {group: self._part(group) for group in self._instances}
@@ -54,9 +39,6 @@ class BfclSession(Session):
     def fingerprint(self) -> str:
         """As the base class has it, from the parts' texts: only what was called is walked again."""
         return fingerprint_of({group: self._text(group) for group in self._instances})
-
-    def record(self) -> tuple[TurnRecord, ...]:
-        return tuple(self._turns)
 
     def close(self) -> None:
         self._instances = {}
