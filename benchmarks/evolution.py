@@ -81,7 +81,7 @@ def random_policy(folder: Path) -> None:
     from coevolve.models.tiny import TinyShape, build_model, build_tokenizer
 
     environment = make(EnvironmentConfig(workers=0))
-    tokenizer = build_tokenizer(texts(harvest(environment, 200, 1), environment), TinyShape())
+    tokenizer = build_tokenizer(texts(harvest(environment, 200, 1)), TinyShape())
     torch.manual_seed(0)
     build_model(tokenizer, TinyShape()).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

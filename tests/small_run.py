@@ -113,7 +113,7 @@ def make_policy(folder: Path, environment: Any, taught: int = 0, **shape: int) -
 
     sizes = TinyShape(**{"vocabulary": 512, "width": 48, "layers": 2, "heads": 2, "hidden": 96, **shape})
     known = harvest(environment, 24, 7, ExploreConfig(calls=4, calls_per_task=2))
-    tokenizer = build_tokenizer(texts(known, environment), sizes)
+    tokenizer = build_tokenizer(texts(known), sizes)
     torch.manual_seed(0)
     model = build_model(tokenizer, sizes)
     if taught:
