@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from coevolve.environments.base import Environment
-from coevolve.explore import lexicon
+from coevolve.explore import coinage, lexicon
 from coevolve.explore.found import walk
 from coevolve.explore.kinds import family
 from coevolve.explore.schema import Parameter, read_tool
@@ -29,6 +29,7 @@ class Corpus:
         self.options: dict[str, tuple[Json, ...]] = {}
         """Options by parameter name: a namesake in another tool may declare none."""
         words: dict[str, int] = {}
+        prose: set[str] = set()
         seen_tools: set[str] = set()
         for world in environment.worlds(split):
             with environment.open(world) as session:
@@ -36,16 +37,19 @@ class Corpus:
             for item in found:
                 if isinstance(item.value, str):
                     self._add(item.kind, item.value)
+                    prose.update(_WORD.findall(item.value))
                     if item.kind in ("file", "folder"):
                         for word in _WORD.findall(item.value.rpartition(".")[0] or item.value):
                             words[word.lower()] = words.get(word.lower(), 0) + 1
             for spec in environment.offered(world):
                 if spec.name not in seen_tools:
                     seen_tools.add(spec.name)
+                    prose.update(_WORD.findall(spec.description))
                     for parameter in read_tool(spec).parameters:
                         self._learn(parameter)
         frequent = sorted(words, key=lambda w: (-words[w], w))[:400]
         self.nouns: Sequence[str] = sorted({*lexicon.NOUNS, *(w for w in frequent if _nounlike(w))})
+        self.prose: Sequence[str] = sorted(prose)
 
     def _learn(self, parameter: Parameter) -> None:
         if parameter.options and parameter.type == "string":
@@ -72,7 +76,12 @@ class Corpus:
         return maker(self, rng, description) if maker else None
 
     def noun(self, rng: random.Random) -> str:
-        return rng.choice(self.nouns)
+        """A noun that is known, or one that nobody has seen."""
+        return coinage.word(rng) if rng.random() < 0.4 else rng.choice(self.nouns)
+
+    def person(self, known: Sequence[str], rng: random.Random) -> str:
+        """A first or last name: a known one, or a coined one."""
+        return coinage.word(rng).title() if rng.random() < 0.35 else rng.choice(known)
 
     def fill(self, template: str, rng: random.Random) -> str:
         """A template with nouns, names, days and numbers put in."""
@@ -80,7 +89,7 @@ class Corpus:
             noun=self.noun(rng),
             noun2=self.noun(rng),
             adjective=rng.choice(lexicon.ADJECTIVES),
-            name=rng.choice(lexicon.FIRST_NAMES),
+            name=self.person(lexicon.FIRST_NAMES, rng),
             day=rng.choice(lexicon.DAYS),
             month=rng.choice(lexicon.MONTHS),
             hour=f"{rng.randint(1, 12)} {rng.choice(('am', 'pm'))}",
@@ -100,40 +109,26 @@ _COMMON = frozenset(
 
 
 def _file(corpus: Corpus, rng: random.Random, description: str) -> str:
-    style = rng.random()
-    first, second = corpus.noun(rng), corpus.noun(rng)
-    if style < 0.35:
-        name = f"{first}_{second}"
-    elif style < 0.5:
-        name = f"{first}_{rng.randint(1, 12)}"
-    elif style < 0.6:
-        name = f"{first}{rng.randint(2018, 2027)}"
-    elif style < 0.7:
-        name = f"{rng.choice(lexicon.ADJECTIVES)}_{first}"
-    elif style < 0.8:
-        name = f"{first.title()}{second.title()}"
-    else:
-        name = first
-    return f"{name}.{rng.choice(lexicon.EXTENSIONS)}"
+    return f"{_name(corpus, rng)}.{rng.choice(lexicon.EXTENSIONS)}"
 
 
 def _folder(corpus: Corpus, rng: random.Random, description: str) -> str:
-    first = corpus.noun(rng)
-    style = rng.random()
-    if style < 0.35:
-        return first
-    if style < 0.6:
-        return f"{first}_{corpus.noun(rng)}"
-    if style < 0.75:
-        return first.title() + corpus.noun(rng).title()
-    if style < 0.9:
-        return f"{rng.choice(lexicon.ADJECTIVES)}_{first}"
-    return f"{first}_{rng.randint(1, 2030)}"
+    return _name(corpus, rng)
+
+
+def _name(corpus: Corpus, rng: random.Random) -> str:
+    def noun() -> str:
+        return rng.choice(lexicon.ADJECTIVES) if rng.random() < 0.1 else corpus.noun(rng)
+
+    return coinage.name(noun, rng)
 
 
 def _text(corpus: Corpus, rng: random.Random, description: str) -> str:
     known = corpus.of("text")
-    if known and rng.random() < 0.25:
+    style = rng.random()
+    if style < 0.45:
+        text = coinage.phrase(corpus.prose, lambda: corpus.noun(rng), rng)
+    elif known and style < 0.65:
         text = " ".join(rng.choice(known).split()[:18])
         text = re.sub(r"\d+", lambda m: str(rng.randint(10 ** (len(m[0]) - 1), 10 ** len(m[0]) - 1)), text)
     else:
@@ -145,12 +140,14 @@ def _text(corpus: Corpus, rng: random.Random, description: str) -> str:
 
 
 def _title(corpus: Corpus, rng: random.Random, description: str) -> str:
+    if rng.random() < 0.35:
+        return " ".join(corpus.noun(rng).title() for _ in range(rng.randint(2, 4)))
     text = corpus.fill(rng.choice(lexicon.TITLES), rng)
     return text.title() if rng.random() < 0.7 else text[0].upper() + text[1:]
 
 
 def _username(corpus: Corpus, rng: random.Random, description: str) -> str:
-    first, last = rng.choice(lexicon.FIRST_NAMES), rng.choice(lexicon.LAST_NAMES)
+    first, last = corpus.person(lexicon.FIRST_NAMES, rng), corpus.person(lexicon.LAST_NAMES, rng)
     style = rng.random()
     if "contact" in description.lower() or style < 0.4:
         return first if style < 0.3 else f"{first} {last}"
@@ -162,7 +159,7 @@ def _username(corpus: Corpus, rng: random.Random, description: str) -> str:
 
 
 def _person(corpus: Corpus, rng: random.Random, description: str) -> str:
-    return f"{rng.choice(lexicon.FIRST_NAMES)} {rng.choice(lexicon.LAST_NAMES)}"
+    return f"{corpus.person(lexicon.FIRST_NAMES, rng)} {corpus.person(lexicon.LAST_NAMES, rng)}"
 
 
 def _secret(corpus: Corpus, rng: random.Random, description: str) -> str:
@@ -195,8 +192,13 @@ def _keyword(corpus: Corpus, rng: random.Random, description: str) -> str:
 
 def _address(corpus: Corpus, rng: random.Random, description: str) -> str:
     cities = corpus.of("city") or ["Springfield"]
-    street = f"{rng.randint(1, 999)} {rng.choice(lexicon.STREETS)}"
-    return f"{street}, {rng.choice(cities)}, {rng.choice(lexicon.REGIONS)}"
+    street = rng.choice(lexicon.STREETS)
+    if rng.random() < 0.6:
+        street = f"{corpus.person(lexicon.LAST_NAMES, rng)} {rng.choice(lexicon.WAYS)}"
+    place = [rng.choice(cities), rng.choice(lexicon.REGIONS), _digits(5)(corpus, rng, "")]
+    kept = rng.choice(((0,), (0, 1), (0, 1), (0, 2), (0, 1, 2)))
+    rest = " ".join(place[i] for i in kept[1:])
+    return ", ".join(part for part in (f"{rng.randint(1, 999)} {street}", place[0], rest) if part)
 
 
 def _digits(count: int) -> Callable[[Corpus, random.Random, str], str]:
@@ -235,8 +237,8 @@ _MAKERS: dict[str, Callable[[Corpus, random.Random, str], str]] = {
     "title": _title,
     "username": _username,
     "person": _person,
-    "first_name": lambda c, r, d: r.choice(lexicon.FIRST_NAMES),
-    "last_name": lambda c, r, d: r.choice(lexicon.LAST_NAMES),
+    "first_name": lambda c, r, d: c.person(lexicon.FIRST_NAMES, r),
+    "last_name": lambda c, r, d: c.person(lexicon.LAST_NAMES, r),
     "password": _secret,
     "credential": _secret,
     "token": _secret,

@@ -47,6 +47,7 @@ STREETS = (
     "Station Street",
     "Elm Avenue",
 )
+WAYS = ("Street", "St", "Avenue", "Ave", "Road", "Rd", "Lane", "Boulevard")
 REGIONS = ("CA", "NY", "TX", "WA", "FL", "IL")
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = ("January February March April May June July August September October November December").split()

@@ -64,6 +64,8 @@ def number(p: Parameter, found: list[Found], rng: random.Random, hint: str = "")
         return _typed(
             high if rng.random() < 0.4 else round(low + rng.randint(1, 9) / 10 * (high - low), 2), p, rng
         )
+    if not bounded and word in ("value", "number", "price", "distance") and rng.random() < 0.3:
+        high *= 10  # as large as benchmarks and people write them
     value = rng.uniform(low, high)
     if p.multiple:
         return _typed(p.multiple * round(value / p.multiple), p, rng)

@@ -26,6 +26,8 @@ from coevolve.rollout.chat import Chat
 from coevolve.rollout.demonstrate import demonstration
 from coevolve.rollout.formats import render
 from coevolve.synthesize.harvest import harvest
+from coevolve.synthesize.replay import Replayer
+from coevolve.synthesize.verify import hidden_value
 from coevolve.training.warmup import WarmupRecipe, warm_up
 from coevolve.types import Task, Tokens, fingerprint
 
@@ -43,7 +45,7 @@ class TinyRecipe:
     """How many of the first tasks a quick test harvests again to see that file and recipe agree."""
 
 
-LIMITS = RolloutConfig(observation_tokens=32, tokens_per_step=160, context_tokens=768, steps_per_turn=6)
+LIMITS = RolloutConfig(observation_tokens=96, tokens_per_step=160, context_tokens=768, steps_per_turn=6)
 """The limits under which the tiny policy was warmed up, and under which it should act."""
 
 
@@ -82,7 +84,14 @@ def build(recipe: TinyRecipe, target: Path) -> dict[str, Any]:
     print(f"{len(tasks)} verified tasks in {time.monotonic() - started:.0f} s", flush=True)
     tokenizer = build_tokenizer(texts(tasks), recipe.shape)
     chat = Chat(tokenizer, LIMITS)
-    demonstrations: list[Tokens] = [demonstration(task, chat, environment) for task in tasks]
+    replayer = Replayer(environment)
+    demonstrations: list[Tokens] = []
+    for task in tasks:
+        run = replayer.fresh(task.world, [call for turn in task.solution for call in turn])
+        # What the agent is never shown it cannot learn to say; it would learn to guess.
+        if hidden_value(task, run.observations, lambda text: chat.cut(text)[0]) is None:
+            demonstrations.append(demonstration(task, chat, environment))
+    print(f"{len(tasks) - len(demonstrations)} need a value that is cut away, and are left out", flush=True)
     torch.manual_seed(recipe.warmup.seed)
     model = build_model(tokenizer, recipe.shape)
     history = warm_up(model, tokenizer, demonstrations, recipe.warmup)
@@ -90,6 +99,7 @@ def build(recipe: TinyRecipe, target: Path) -> dict[str, Any]:
         "recipe": dataclasses.asdict(recipe),
         "environment": environment.version,
         "tasks": digest(tasks),
+        "demonstrations": len(demonstrations),
         "probe": digest(tasks[: recipe.probe]),
         "parameters": model.num_parameters(),
         "final_loss": [h["loss"] for h in history if "loss" in h][-1],

@@ -11,7 +11,7 @@ from coevolve.explore.found import answer_data
 from coevolve.explore.judge import empty
 from coevolve.synthesize.replay import Replayer, Run
 from coevolve.synthesize.screen import Screen
-from coevolve.types import Candidate, Json, Split, Task, ToolCall, Verdict
+from coevolve.types import Candidate, Json, Observation, Split, Task, ToolCall, Verdict
 from coevolve.values import leaves, occurs
 
 
@@ -87,23 +87,10 @@ class ReplayVerifier:
         index = self._superfluous(task, calls, run)
         if index is not None:
             return "superfluous_call", {**evidence, "call": index, "name": calls[index].name}
-        hidden = self._hidden(task, calls, run)
+        hidden = self._shown and hidden_value(task, run.observations, self._shown)
         if hidden is not None:
             return "hidden_value", {**evidence, "value": hidden}
         return "admitted", evidence
-
-    def _hidden(self, task: Task, calls: Sequence[ToolCall], run: Run) -> str | None:
-        """The first value that stands only in a part of an answer that the agent is not shown."""
-        if self._shown is None:
-            return None
-        whole = visible = "\n".join(task.turns)
-        for call, observation in zip(calls, run.observations, strict=True):
-            for value in leaves(call.arguments):
-                if occurs(value, whole) and not occurs(value, visible):
-                    return str(value)
-            whole += "\n" + observation.text
-            visible += "\n" + self._shown(observation.text)
-        return None
 
     def _paper(self, task: Task) -> tuple[str, dict[str, Json]]:
         """The paper's rule: the objective is reached, or the environment pays something all the same."""
@@ -147,6 +134,24 @@ class ReplayVerifier:
             ):
                 return index
         return None
+
+
+def hidden_value(task: Task, observations: Sequence[Observation], shown: Callable[[str], str]) -> str | None:
+    """The first value of the solution that stands only in a part of an answer that the agent is not shown.
+
+    Args:
+        observations: what each call of the solution answered, in order.
+        shown: what the agent gets to see of an observation's text.
+    """
+    calls = [call for turn in task.solution for call in turn]
+    whole = visible = "\n".join(task.turns)
+    for call, observation in zip(calls, observations, strict=True):
+        for value in leaves(call.arguments):
+            if occurs(value, whole) and not occurs(value, visible):
+                return str(value)
+        whole += "\n" + observation.text
+        visible += "\n" + shown(observation.text)
+    return None
 
 
 def _evidence(run: Run, calls: Sequence[ToolCall]) -> dict[str, Json]:
