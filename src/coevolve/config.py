@@ -110,17 +110,71 @@ class SignalsConfig(Section):
     rare: RareConfig | None = Field(default_factory=RareConfig, description="null is off.")
 
 
+class PriceConfig(Section):
+    prompt: float = Field(0.0, ge=0, description="Price of a million prompt tokens, in your currency.")
+    completion: float = Field(0.0, ge=0, description="Price of a million completion tokens.")
+
+
+class LlmConfig(Section):
+    base_url: str | None = Field(
+        None,
+        description="An OpenAI-compatible endpoint, e.g. http://localhost:8000/v1; null loads 'model' here.",
+    )
+    model: str = Field("", description="The model's name at the endpoint, or a Hugging Face id or path.")
+    key: str = Field(
+        "OPENAI_API_KEY", description="Environment variable with the endpoint's key; unset is no key."
+    )
+    tools: Literal["auto", "native", "text"] = Field(
+        "auto",
+        description="Native tool calling, a text protocol, or native until the endpoint refuses it.",
+    )
+    temperature: float = Field(1.0, ge=0, description="Sampling temperature.")
+    tokens: int = Field(1024, ge=16, description="Completion tokens of one answer, at most.")
+    concurrency: int = Field(8, ge=1, description="Explorations side by side.")
+    seconds: float = Field(60.0, gt=0, description="Deadline of one request.")
+    attempts: int = Field(4, ge=1, description="Requests for one answer, before it is an outage.")
+    price: PriceConfig = Field(default_factory=PriceConfig)
+
+
 class ExploreConfig(Section):
-    kind: Literal["scripted"] = Field("scripted", description="Who explores.")
+    kind: Literal["scripted", "llm", "policy"] = Field(
+        "scripted", description="Who explores: scripts, the model of 'llm', or the policy itself."
+    )
     calls: int = Field(12, ge=1, description="Calls of one exploration.")
     turns: int = Field(1, ge=1, le=4, description="User turns of a synthesised task, at most.")
     calls_per_task: int = Field(4, ge=1, description="Calls of a synthesised task's solution, at most.")
+    context_tokens: int = Field(
+        3000,
+        ge=100,
+        description="Failed rollouts shown for reflection, in tokens; longer ones lose their middle.",
+    )
+    reasks: int = Field(2, ge=0, description="Times that a model is asked again after an invalid answer.")
+    seconds: float = Field(300.0, gt=0, description="Time that one exploration by a model may wait for it.")
+    tokens: int = Field(60_000, ge=1, description="Tokens that one exploration by a model may use.")
+
+
+class SolverConfig(Section):
+    by: Literal["policy", "llm"] = Field("llm", description="Who must solve the task from its text alone.")
+    tries: int = Field(3, ge=1, description="Tries, of which one must succeed.")
 
 
 class VerifyConfig(Section):
     rule: Literal["replay", "paper"] = Field(
         "replay", description="Strict replay, or the paper's rule (success or a positive reward)."
     )
+    solver: SolverConfig | None = Field(
+        None, description="After replay, someone must solve the task without a hint; null is off."
+    )
+    safety: bool = Field(
+        False, description="After replay, the model of 'llm' refuses instructions that ask for harm."
+    )
+
+
+class BudgetConfig(Section):
+    calls: int | None = Field(None, ge=1, description="Answers of a model, at most; null is no limit.")
+    tokens: int | None = Field(None, ge=1, description="Tokens, prompt and completion together.")
+    seconds: float | None = Field(None, gt=0, description="Seconds spent waiting for a model.")
+    money: float | None = Field(None, gt=0, description="Money, by llm.price.")
 
 
 class EvolveConfig(Section):
@@ -128,6 +182,14 @@ class EvolveConfig(Section):
     tasks: int = Field(20, ge=0, description="Tasks to admit at each evolution, at most.")
     guided: bool = Field(True, description="Explore from signals; false explores at random (Table 3).")
     attempts: int = Field(10, ge=1, description="Explorations per wanted task before an evolution gives up.")
+    lag: int = Field(
+        0,
+        ge=0,
+        description="Steps that training goes on beside an evolution; its tasks join at the end of them.",
+    )
+    budget: BudgetConfig = Field(
+        default_factory=BudgetConfig, description="What one evolution may spend on a model."
+    )
 
 
 class PoolConfig(Section):
@@ -163,6 +225,7 @@ class Config(Section):
     train: TrainConfig = Field(default_factory=TrainConfig)
     signals: SignalsConfig = Field(default_factory=SignalsConfig)
     explore: ExploreConfig = Field(default_factory=ExploreConfig)
+    llm: LlmConfig = Field(default_factory=LlmConfig)
     verify: VerifyConfig = Field(default_factory=VerifyConfig)
     evolve: EvolveConfig = Field(default_factory=EvolveConfig)
     pool: PoolConfig = Field(default_factory=PoolConfig)

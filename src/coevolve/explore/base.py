@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from coevolve.explore.context import ExplorationContext
+from coevolve.llm.base import Ledger, Message
 from coevolve.types import Signal, Triplet, World
 
 
@@ -20,6 +22,10 @@ class Exploration:
     signal: Signal | None = None
     lead: tuple[str, ...] = ()
     """Tool names that it set out to use."""
+    context: ExplorationContext | None = None
+    """What a reflecting explorer set out to do."""
+    conversation: tuple[Message, ...] = ()
+    """What was said between explorer and world, where a language model explored; for the transcript."""
 
 
 class Explorer(Protocol):
@@ -28,9 +34,17 @@ class Explorer(Protocol):
     name: str
 
     def explore(
-        self, world: World, rng: random.Random, signal: Signal | None = None, lead: tuple[str, ...] = ()
+        self,
+        world: World,
+        rng: random.Random,
+        signal: Signal | None = None,
+        lead: tuple[str, ...] = (),
+        ledger: Ledger | None = None,
     ) -> Exploration:
         """Explore from ``world``; guided by ``signal``, or by nothing where it is None.
+
+        Args:
+            ledger: where a language model's usage and faults are counted.
 
         Raises:
             InfrastructureError: the world or the endpoint broke; the caller counts and goes on.

@@ -20,6 +20,7 @@ from coevolve.explore.memory import Memory
 from coevolve.explore.scene import Scene
 from coevolve.explore.schema import read_tool
 from coevolve.explore.scout import Scout
+from coevolve.llm.base import Ledger
 from coevolve.types import Signal, Split, World
 
 
@@ -54,12 +55,18 @@ class ScriptedExplorer:
         return self._corpus
 
     def explore(
-        self, world: World, rng: random.Random, signal: Signal | None = None, lead: tuple[str, ...] = ()
+        self,
+        world: World,
+        rng: random.Random,
+        signal: Signal | None = None,
+        lead: tuple[str, ...] = (),
+        ledger: Ledger | None = None,
     ) -> Exploration:
         """Act in ``world`` for at most ``config.calls`` calls.
 
         Unguided without ``signal`` and ``lead``. With ``lead``, first bring about a success of each
-        tool in turn. With ``signal``, lead with the pattern that failed, vary it and extend it.
+        tool in turn. With ``signal``, lead with the pattern that failed, vary it and extend it. No
+        language model is asked, and ``ledger`` stays as it is.
 
         Raises:
             HeldOutError: the world is not of this explorer's split.

@@ -11,6 +11,7 @@ from coevolve.environments.base import Environment
 from coevolve.explore.base import Exploration
 from coevolve.explore.judge import informative, succeeded
 from coevolve.explore.schema import Tool, read_tool
+from coevolve.llm.base import Ledger
 from coevolve.synthesize.links import links
 from coevolve.synthesize.replay import Replayer
 from coevolve.synthesize.wording import instruction
@@ -38,7 +39,9 @@ class TemplateAbstractor:
         self._replayer = replayer or Replayer(environment)
         self._per_exploration = per_exploration
 
-    def abstract(self, exploration: Exploration, origin: Origin, rng: random.Random) -> list[Candidate]:
+    def abstract(
+        self, exploration: Exploration, origin: Origin, rng: random.Random, ledger: Ledger | None = None
+    ) -> list[Candidate]:
         """At most ``per_exploration`` candidates of varying length; deterministic given ``rng``."""
         good = [t for t in exploration.triplets if succeeded(t) and (t.changed or informative(t))]
         if not good:

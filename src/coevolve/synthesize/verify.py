@@ -9,6 +9,7 @@ from coevolve.config import VerifyConfig
 from coevolve.environments.base import Environment
 from coevolve.explore.found import answer_data
 from coevolve.explore.judge import empty
+from coevolve.llm.base import Ledger
 from coevolve.synthesize.replay import Replayer, Run
 from coevolve.synthesize.screen import Screen
 from coevolve.types import Candidate, Json, Observation, Split, Task, ToolCall, Verdict
@@ -42,6 +43,10 @@ class ReplayVerifier:
         self._screen = Screen(split=split) if screen is None else screen
         self._replayer = replayer or Replayer(environment)
         self._shown = shown
+
+    def consult(self, candidate: Candidate, ledger: Ledger) -> Verdict | None:
+        """None: replay asks no model."""
+        return None
 
     def verify(self, candidate: Candidate) -> Verdict:
         """One verdict with reason and evidence; never raises for a bad candidate.
