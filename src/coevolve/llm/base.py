@@ -22,6 +22,10 @@ class OutageError(InfrastructureError):
     """The model gave no usable answer after all retries: an outage, never a score."""
 
 
+class NoToolsError(OutageError):
+    """The endpoint refuses native tools: ``native_tools`` is False from now on, ask by the text protocol."""
+
+
 class SpentError(InfrastructureError):
     """This exploration's share of the budget is used up; what it has found so far still counts."""
 
@@ -129,6 +133,7 @@ class LLM(Protocol):
                 prompt get answers of their own.
 
         Raises:
+            NoToolsError: an OutageError; ``tools`` were given and cannot be, so ask again without them.
             OutageError: no usable answer after all retries; each fault is in the ledger.
             SpentError: the ledger's limits leave no room.
         """
