@@ -2,11 +2,12 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevolve.config import EnvironmentConfig
+from coevolve.config import EnvironmentConfig, load_config
 from coevolve.environments.registry import make
 from coevolve.evaluation.scores import evaluate
 from coevolve.models.build_tiny import LIMITS, TinyRecipe, digest, warmup_tasks
@@ -48,6 +49,10 @@ def test_the_shipped_file_is_the_one_that_the_recipe_describes() -> None:
     probe = warmup_tasks(environment, recipe.probe, recipe.seed)
     assert all(task.world.split == "train" for task in probe)
     assert digest(probe) == ABOUT["probe"], "exploration or wording changed: rebuild with 'make tiny-policy'"
+
+
+def test_the_demo_lets_the_policy_act_as_it_was_warmed_up() -> None:
+    assert load_config(Path("recipes/demo.yaml")).rollout == LIMITS
 
 
 def test_the_shipped_file_is_small() -> None:
