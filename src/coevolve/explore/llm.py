@@ -1,0 +1,155 @@
+"""The paper's explorer: a language model reflects on failures, then acts in the environment (section 3.2)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from coevolve.config import ExploreConfig
+from coevolve.environments.base import Environment
+from coevolve.errors import HeldOutError
+from coevolve.explore.acting import Acting, Opening
+from coevolve.explore.answers import InvalidAnswerError
+from coevolve.explore.base import Exploration
+from coevolve.explore.context import ExplorationContext
+from coevolve.explore.reflect import PACKAGE, name_of, reflect
+from coevolve.explore.trim import Count, estimate
+from coevolve.llm.base import LLM, Ledger, Limits, Message, SpentError
+from coevolve.prompting import render
+from coevolve.types import Signal, Split, ToolSpec, World
+
+FOCUS = 4
+"""Tools drawn for one exploration, so that explorations of one world differ."""
+
+
+class LLMExplorer:
+    """Explores worlds of one split with a language model; keeps nothing from one exploration to the next.
+
+    So it may be used from several threads at once, as far as the model may.
+
+    Args:
+        environment: where it acts.
+        config: ``calls`` bounds what one exploration executes, ``context_tokens`` and ``reasks`` its
+            reflection.
+        llm: who explores.
+        split: the only split whose worlds it accepts.
+        count: tokens of a text, for ``context_tokens``; by default four characters make one.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: ExploreConfig,
+        llm: LLM,
+        split: Split = "train",
+        count: Count = estimate,
+    ) -> None:
+        self._environment = environment
+        self._config = config
+        self._llm = llm
+        self._split: Split = split
+        self._count = count
+        self.name = f"llm:{llm.name}"
+
+    def explore(
+        self,
+        world: World,
+        rng: random.Random,
+        signal: Signal | None = None,
+        lead: tuple[str, ...] = (),
+        ledger: Ledger | None = None,
+    ) -> Exploration:
+        """Reflect on ``signal``, if there is one, and act in ``world`` for at most ``config.calls`` calls.
+
+        Where reflection is given up on, the model is shown the signal's task and pattern instead. Where
+        the ledger's limits are reached, what was executed until then still counts.
+
+        Raises:
+            HeldOutError: the world is not of this explorer's split.
+            InfrastructureError: the world broke, or the model is out.
+        """
+        if world.split != self._split:
+            raise HeldOutError(
+                f"world {world.id!r} is of the {world.split} split; this explorer takes {self._split}"
+            )
+        if ledger is None:
+            ledger = Ledger(Limits(tokens=self._config.tokens, seconds=self._config.seconds))
+        tools = tuple(self._environment.offered(world))
+        lead = tuple(name for name in lead if any(tool.name == name for tool in tools))
+        focus = [tool.name for tool in rng.sample(tools, min(FOCUS, len(tools)))]
+        try:
+            context = self._reflect(signal, rng, ledger) if signal is not None else None
+        except SpentError:
+            ledger.counts["reflect.spent"] += 1
+            return Exploration(world, (), self.name, signal, lead)
+        opening = _opening(world, tools, self._config.calls, signal, context, lead, focus)
+        with self._environment.open(world) as session:
+            acting = Acting(
+                session, tools, self._llm, opening, self._config.calls, self._config.reasks, rng, ledger
+            )
+            acting.run()
+        return Exploration(
+            world,
+            tuple(acting.triplets),
+            self.name,
+            signal,
+            lead or (signal.pattern if signal is not None else tuple(focus)),
+            context,
+            acting.conversation,
+        )
+
+    def _reflect(self, signal: Signal, rng: random.Random, ledger: Ledger) -> ExplorationContext | None:
+        try:
+            return reflect(
+                signal,
+                self._llm,
+                tokens=self._config.context_tokens,
+                reasks=self._config.reasks,
+                rng=rng,
+                ledger=ledger,
+                count=self._count,
+            )
+        except InvalidAnswerError:
+            return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def _opening(
+    world: World,
+    tools: Sequence[ToolSpec],
+    calls: int,
+    signal: Signal | None,
+    context: ExplorationContext | None,
+    lead: Sequence[str],
+    focus: Sequence[str],
+) -> Opening:
+    offered = {tool.name for tool in tools}
+    user = render(
+        PACKAGE,
+        "act.user",
+        world=name_of(world.id),
+        key=world.key,
+        prefix=[{"name": call.name, "arguments": call.arguments} for call in world.prefix],
+        groups=list(dict.fromkeys(tool.group for tool in tools if tool.group)),
+        kind=signal.kind if signal is not None else "",
+        turns=list(signal.task.turns) if signal is not None else [],
+        pattern=[name for name in signal.pattern if name in offered] if signal is not None else [],
+        context=context.model_dump(mode="json") if context is not None else None,
+        lead=list(lead),
+        focus=list(focus),
+    )
+    shown = [
+        {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools
+    ]
+
+    def opening(native: bool) -> Sequence[Message]:
+        system = render(PACKAGE, "act.system", calls=calls, native=native, tools=shown)
+        return ({"role": "system", "content": system}, {"role": "user", "content": user})
+
+    return opening
