@@ -12,17 +12,15 @@ from coevolve.config import Config
 from coevolve.environments.base import Environment
 from coevolve.errors import ConfigError
 from coevolve.evaluation.heldout import HeldOut
-from coevolve.explore.scripted import ScriptedExplorer
+from coevolve.explorers import LivePolicy, check_staff, hire
 from coevolve.loop import CoEvolution
 from coevolve.pool import Pool, build_sampler
 from coevolve.rundir import RunDirectory
-from coevolve.synthesize.abstract import TemplateAbstractor
 from coevolve.synthesize.replay import Replayer
 from coevolve.synthesize.screen import Screen
 from coevolve.synthesize.verify import ReplayVerifier
 
 if TYPE_CHECKING:
-    from coevolve.rollout.chat import Chat
     from coevolve.training.trl import TrlEngine
 
 
@@ -31,23 +29,29 @@ def assemble(
     environment: Environment,
     pool: Pool,
     tests: Sequence[HeldOut] = (),
-    chat: Chat | None = None,
+    policy: LivePolicy | None = None,
 ) -> CoEvolution:
-    """The loop of a configuration; nothing of ``tests``, and nothing that ``chat`` hides, enters its pool."""
+    """The loop of a configuration; nothing of ``tests``, and nothing that the policy is not shown, enters
+    its pool.
+
+    Raises:
+        ConfigError: an explorer or a gate that cannot be built.
+    """
     held = [task for test in tests for task in test.tasks]
     held += environment.tasks(config.evaluate.split)
     replayer = Replayer(environment)
+    staff = hire(config, environment, replayer, policy)
 
     def judge(pool: Pool) -> ReplayVerifier:
-        shown = None if chat is None else lambda text: chat.cut(text)[0]
+        shown = None if policy is None else lambda text: policy.chat.cut(text)[0]
         return ReplayVerifier(environment, config.verify, Screen(pool, held), replayer=replayer, shown=shown)
 
     return CoEvolution(
         environment,
         pool,
         config.signals,
-        ScriptedExplorer(environment, config.explore),
-        TemplateAbstractor(environment, config.explore, replayer),
+        staff.explorer,
+        staff.abstractor,
         judge,
         evolve=config.evolve,
         seed=config.seed,
@@ -79,6 +83,7 @@ def load_engine(config: Config, run: RunDirectory, environment: Environment, con
     )
     if config.evaluate.every and engine.processes.count > 1:
         raise ConfigError("evaluate.every: scores in between need a single process; set it to 0")
+    check_staff(config, engine.processes.count)
     arguments(config, run.checkpoints, engine.processes.count)  # refused now, not after D_0 and the scores
     return engine
 

@@ -89,7 +89,7 @@ def _lead(config: Config, run: RunDirectory, environment: Environment, console: 
         dev = (
             dev_tests(environment, config.evaluate.episodes, config.explore) if config.evaluate.every else []
         )
-        loop = assemble(config, environment, pool, [*tests, *dev], engine.chat)
+        loop = assemble(config, environment, pool, [*tests, *dev], engine)
         if found.path is None:
             with clock("D_0"), stage("D_0", config.pool.initial, console) as bar:
                 loop.populate(config.pool.initial, progress=bar.update)
