@@ -1,0 +1,324 @@
+"""A model behind an OpenAI-compatible endpoint: vLLM, SGLang, Ollama, llama.cpp, or a hosted one."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import openai
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
+
+from coevolve.config import LlmConfig
+from coevolve.errors import ConfigError
+from coevolve.llm import requests
+from coevolve.llm.base import Ledger, Message, NoToolsError, OutageError, Reply, SpentError
+from coevolve.llm.faults import AnswerFault, read_answer, retry_after, short
+from coevolve.llm.spending import Meter, estimated_prompt, estimated_tokens
+from coevolve.types import Json, ToolSpec
+
+_RETRIED = {408: "timeout", 409: "conflict", 425: "conflict", 429: "rate_limited"}
+_MISCONFIGURED = (401, 403, 404)
+_TOO_LONG = (
+    "context length",
+    "context_length",
+    "context window",
+    "maximum context",
+    "too long",
+    "too many tok",
+)
+_LONGEST_BACK_OFF = 20.0
+_SEEDS = 2**31
+_USELESS = ("empty_content", "empty_choices", "wrong_shape", "bad_call")
+"""Faults after which the same seed could give the same again."""
+_FAULT_NAMES = {"tools": "native_tools", "response_format": "json_schema"}
+
+
+@dataclass
+class _Ask:
+    """One question on its way to an answer."""
+
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec]
+    schema: Mapping[str, Json] | None
+    seed: int
+    stage: str
+    ledger: Ledger
+    prompt: int
+    """Tokens of the prompt, estimated."""
+    left: float
+    """Seconds that requests and pauses may still take."""
+    useless: int = 0
+    """Answers that came and could not be used; each moves the seed, or the next would be the same."""
+    last: str = ""
+    """The last fault, in words."""
+
+
+class Endpoint:
+    """The model ``config.model`` at ``config.base_url``, asked through the ``openai`` SDK.
+
+    Requests run in one event loop in a thread of their own, at most ``config.concurrency`` at once;
+    :meth:`complete` is for callers in threads. An answer, its retries and pauses take no longer than
+    ``config.attempts * config.seconds``, not counting the time until its turn comes.
+
+    Args:
+        config: the key is read from the environment variable that ``config.key`` names.
+        back_off: seconds before the second request, doubled for each further one, with jitter.
+
+    Raises:
+        ConfigError: a base URL or key that cannot be used.
+    """
+
+    def __init__(self, config: LlmConfig, back_off: float = 0.5) -> None:
+        url = config.base_url or ""
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"llm.base_url: {url!r} must begin with http:// or https://")
+        self.config = config
+        self.name = f"{config.model}@{_plain(url)}"
+        self.concurrency = config.concurrency
+        self.meter = Meter.of(config)
+        self._key = os.environ.get(config.key, "").strip()
+        if not self._key.isascii():
+            raise ConfigError(f"the key in the environment variable {config.key} has letters no key can have")
+        self._client = openai.AsyncOpenAI(
+            base_url=url,
+            api_key=self._key or "none",  # local servers need no key, the SDK does
+            timeout=config.seconds,
+            max_retries=0,  # each fault is ours to count
+        )
+        self._back_off = back_off
+        self._refused = frozenset({"tools"}) if config.tools == "text" else frozenset()
+        self._taken: frozenset[str] = frozenset()
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def native_tools(self) -> bool:
+        """Whether tools may be given; false for good once the endpoint has refused them."""
+        return "tools" not in self._refused
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        stage: str,
+        ledger: Ledger,
+        tools: Sequence[ToolSpec] = (),
+        schema: Mapping[str, Json] | None = None,
+        seed: int = 0,
+    ) -> Reply:
+        """See :meth:`coevolve.llm.base.LLM.complete`.
+
+        Raises:
+            ConfigError: before its first answer: a key, model or URL that the endpoint does not know.
+        """
+        left = self.config.attempts * self.config.seconds
+        prompt = estimated_prompt(messages, tools)
+        ask = _Ask(messages, tools, schema, seed, stage, ledger, prompt, left)
+        future = self._submit(ask)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise OutageError(f"the client of {self.name} was closed while it waited for an answer") from None
+        except BaseException:
+            future.cancel()  # of an interrupt: nothing goes on asking behind the caller's back
+            raise
+
+    def close(self) -> None:
+        """Give up on what is under way and stop the thread; what waits gets an OutageError."""
+        with self._lock:
+            was_open, self._closed, thread = not self._closed, True, self._thread
+            if was_open and thread is not None:
+                asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+        if thread is not None:
+            thread.join(timeout=5.0)
+        elif was_open:
+            self._loop.close()
+
+    def _submit(self, ask: _Ask) -> concurrent.futures.Future[Reply]:
+        with self._lock:  # so that nothing is put into a loop that is about to stop
+            if self._closed:
+                raise OutageError(f"the client of {self.name} is closed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="llm-endpoint", daemon=True)
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(self._answer(ask), self._loop)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    async def _stop(self) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = [task for task in asyncio.all_tasks(loop) if task is not asyncio.current_task()]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await self._client.close()
+        loop.stop()
+
+    async def _answer(self, ask: _Ask) -> Reply:
+        async def pause(seconds: float) -> None:
+            await self._pause(ask, seconds)
+
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(self.config.attempts),
+            wait=lambda state: self._wait(ask, state),
+            retry=retry_if_exception_type(AnswerFault),
+            sleep=pause,
+            reraise=True,
+        )
+        try:
+            reply: Reply = await retrying(self._attempt, ask)
+        except AnswerFault:
+            raise self._outage(ask, f"{self.config.attempts} requests") from None
+        self.meter.answered(ask.ledger, ask.stage)
+        return reply
+
+    async def _attempt(self, ask: _Ask) -> Reply:
+        """One request; sent again at once if only a part of it was refused."""
+        while True:
+            room = self.meter.room(ask.ledger, ask.prompt)
+            if ask.tools and not self.native_tools:
+                raise NoToolsError(f"{self.name} takes no native tools; ask by the text protocol")
+            seed = (ask.seed + 1_000_003 * ask.useless) % _SEEDS
+            settings = {"seed": seed, "temperature": self.config.temperature, "max_tokens": room}
+            whole = requests.build(self.config.model, ask.messages, ask.tools, ask.schema, settings)
+            sent = requests.without(whole, self._refused)
+            try:
+                return await self._request(ask, sent)
+            except openai.APIStatusError as error:
+                self._refusal(ask, sent, error)
+            except AnswerFault as fault:
+                ask.ledger.fault(fault.kind)
+                ask.useless += fault.kind in _USELESS
+                ask.last = self._redacted(str(fault))
+                if fault.usage is not None:
+                    self.meter.used(ask.ledger, ask.stage, *fault.usage)
+                raise
+
+    async def _request(self, ask: _Ask, body: dict[str, Any]) -> Reply:
+        """Send ``body`` once, within the deadline, and read the answer.
+
+        Raises:
+            AnswerFault: none that can be used; another request may get one.
+            openai.APIStatusError: the endpoint refuses this very request.
+        """
+        create: Any = self._client.chat.completions.with_raw_response.create
+        async with self._slots:
+            loop = asyncio.get_running_loop()
+            began, deadline = loop.time(), self._deadline(ask)
+            try:
+                async with asyncio.timeout(deadline):  # the SDK's own starts again with every byte
+                    raw = await create(**body)
+            except (TimeoutError, openai.APITimeoutError):
+                raise AnswerFault("timeout", f"no answer within {deadline:.3g} s") from None
+            except openai.APIConnectionError as error:
+                raise AnswerFault("connection", short(str(error.__cause__ or error))) from None
+            except openai.APIStatusError as error:
+                if (kind := self._passing(error, body)) is None:
+                    raise
+                wait = retry_after(error.response.headers)
+                raise AnswerFault(kind, f"{error.status_code} {short(error.message)}", wait) from None
+            finally:
+                seconds = loop.time() - began
+                ask.left -= seconds
+                self.meter.waited(ask.ledger, ask.stage, seconds)
+        reply, usage = read_answer(raw.http_response.content)
+        self._taken |= body.keys()
+        if usage is None:
+            ask.ledger.fault("no_usage")
+            written = reply.text + "".join(call.name + call.arguments for call in reply.calls)
+            usage = ask.prompt, estimated_tokens(written)
+        self.meter.used(ask.ledger, ask.stage, *usage)
+        return replace(reply, prompt_tokens=usage[0], completion_tokens=usage[1])
+
+    def _passing(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> str | None:
+        """The kind of a fault that may pass; None where the same request would be refused again."""
+        if error.code == "tool_use_failed":
+            return "bad_call"  # the model's call was broken and the endpoint has thrown it away
+        if error.code == "insufficient_quota" or self._refused_part(error, sent) is not None:
+            return None
+        return "server_error" if error.status_code >= 500 else _RETRIED.get(error.status_code)
+
+    def _refused_part(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> str | None:
+        return requests.refused_part(error.status_code, error.message, sent, self._taken)
+
+    def _refusal(self, ask: _Ask, sent: Mapping[str, Any], error: openai.APIStatusError) -> None:
+        """Leave out the refused part from now on, or give up."""
+        part = self._refused_part(error, sent)
+        said = self._redacted(f"{error.status_code}, {short(error.message)}")
+        if part == "tools" and self.config.tools == "native":
+            raise ConfigError(
+                f"llm.tools: {self.name} takes no native tools ({said}); set it to text or auto"
+            )
+        if part is not None:
+            ask.ledger.fault(f"no_{_FAULT_NAMES.get(part, part)}")
+            self._refused |= {part}
+            return
+        # What has answered is configured rightly: a later 401 or 404 is an outage like any other.
+        if error.status_code in _MISCONFIGURED and not self._taken:
+            ask.ledger.fault("refused")
+            raise ConfigError(
+                f"llm: {_plain(self.config.base_url or '')} refuses {self.config.model!r} ({said}); "
+                f"check llm.base_url, llm.model and the key in the environment variable {self.config.key}"
+            ) from None
+        too_long = any(words in error.message.lower() for words in _TOO_LONG)
+        ask.ledger.fault("context_too_long" if too_long else "refused")
+        raise OutageError(f"{self.name} refuses the request ({said})") from None
+
+    def _deadline(self, ask: _Ask) -> float:
+        return max(0.0, min(self.config.seconds, ask.left, _seconds_left(ask.ledger)))
+
+    def _wait(self, ask: _Ask, state: RetryCallState) -> float:
+        """Seconds until the next request: as told, or doubling; never the same for two explorations."""
+        fault = state.outcome.exception() if state.outcome is not None else None
+        told = fault.wait if isinstance(fault, AnswerFault) else None
+        jitter = random.Random(f"{ask.seed}/{ask.prompt}/{state.attempt_number}").random()
+        if told is not None:
+            return told + jitter * min(self._back_off, told)
+        longest = min(_LONGEST_BACK_OFF, self._back_off * 2.0 ** (state.attempt_number - 1))
+        return longest * (1 + jitter) / 2
+
+    async def _pause(self, ask: _Ask, seconds: float) -> None:
+        if seconds > ask.left:
+            raise self._outage(ask, f"a pause of {seconds:.4g} s is asked for and {max(0.0, ask.left):.3g} s are left")
+        if seconds > _seconds_left(ask.ledger):
+            ask.ledger.fault("spent_seconds")
+            raise SpentError(
+                f"this exploration has {max(0.0, _seconds_left(ask.ledger)):.3g} s left to wait, and "
+                f"{self.name} should be asked again in {seconds:.3g} s"
+            )
+        await asyncio.sleep(seconds)
+        ask.left -= seconds
+        self.meter.waited(ask.ledger, ask.stage, seconds)
+
+    def _outage(self, ask: _Ask, why: str) -> OutageError:
+        allowed = f"llm.attempts {self.config.attempts}, llm.seconds {self.config.seconds:g}"
+        return OutageError(f"{self.name} gave no usable answer after {why} ({allowed}); last: {ask.last}")
+
+    def _redacted(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
+
+
+def _seconds_left(ledger: Ledger) -> float:
+    limit = ledger.limits.seconds
+    return float("inf") if limit is None else limit - ledger.total("seconds")
+
+
+def _plain(url: str) -> str:
+    """``url`` without user, password and query, which may be secrets."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
