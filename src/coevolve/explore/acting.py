@@ -12,7 +12,7 @@ from coevolve.explore.answers import InvalidAnswerError
 from coevolve.explore.calls import bind
 from coevolve.explore.protocol import Exchange, Said, messages, numbered, understand
 from coevolve.explore.trim import shorten
-from coevolve.llm.base import LLM, Ledger, Message, OutageError, ProposedCall, Reply, SpentError
+from coevolve.llm.base import LLM, Ledger, Message, NoToolsError, ProposedCall, Reply, SpentError
 from coevolve.types import ToolSpec, Triplet
 
 ANSWER = 2000
@@ -68,7 +68,7 @@ class Acting:
         """Explore; returns why it ended.
 
         Raises:
-            InfrastructureError: the world is lost, or the model is out (:class:`OutageError`).
+            InfrastructureError: the world is lost, or the model is out.
         """
         why = self._run()
         self.ledger.counts[f"act.ended.{why}"] += 1
@@ -99,16 +99,13 @@ class Acting:
     def _ask(self) -> tuple[bool, Reply]:
         """The next reply, and whether it was asked for with native tools.
 
-        Where the endpoint turns out to have none, and the client says so by an error, the same is asked
-        again in the text protocol.
+        Where the endpoint turns out to have none, the same is asked again in the text protocol.
         """
         native = self.llm.native_tools
         seed = self.rng.getrandbits(31)
         try:
             return native, self._complete(native, seed)
-        except OutageError:
-            if not native or self.llm.native_tools:
-                raise
+        except NoToolsError:
             return False, self._complete(False, seed)
 
     def _complete(self, native: bool, seed: int) -> Reply:
