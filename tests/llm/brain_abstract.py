@@ -9,6 +9,7 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from coevolve.explore.found import answer_data
@@ -34,6 +35,10 @@ class Abstraction:
         self.broken = broken
         self.turns = turns
         self.calls = calls
+
+    def __call__(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The assistant's message for a chat completion request, for ``Brain(on_abstract=...)``."""
+        return {"role": "assistant", "content": self.answer(body["messages"])}
 
     def answer(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The JSON text of the candidates; equal messages get equal answers."""
@@ -86,7 +91,7 @@ def _draft(
     parts = rng.randint(1, min(turns, len(calls)))
     cuts = [0, *sorted(rng.sample(range(1, len(calls)), parts - 1)), len(calls)]
     written = []
-    for start, end in zip(cuts, cuts[1:]):
+    for start, end in pairwise(cuts):
         earlier = list(zip(calls[:start], seen[:start]))
         text = instruction(calls[start:end], specs, seen[start:end], rng, earlier)
         written.append({"instruction": text, "calls": [entry["index"] for entry in entries[start:end]]})

@@ -1,0 +1,230 @@
+"""From triplets to (instruction, reference solution) pairs by a language model (section 3.3).
+
+The model selects executed calls by their index and words them; it cannot write a call. What it selects
+is replayed here once, to complete the world that the task begins in; whether it is a task, the verifier
+decides.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from coevolve.config import ExploreConfig
+from coevolve.environments.base import Environment
+from coevolve.errors import InfrastructureError
+from coevolve.explore.answers import InvalidAnswerError, ask
+from coevolve.explore.base import Exploration
+from coevolve.explore.judge import succeeded
+from coevolve.explore.trim import shorten
+from coevolve.llm.base import LLM, Ledger, Message, SpentError
+from coevolve.prompting import render
+from coevolve.synthesize.drafts import Draft, Drafts, RawDrafts, read
+from coevolve.synthesize.replay import Replayer, Run
+from coevolve.synthesize.stated import unstated
+from coevolve.types import Candidate, Json, Origin, Task, ToolCall, ToolSpec, Triplet, World
+
+WANTED = 4
+"""Candidates of one exploration that are asked for."""
+USED = 10
+"""Candidates of one answer that are looked at, if it holds more than were asked for."""
+ANSWER = 800
+"""Characters of one call's answer that the model is shown."""
+
+
+class LLMAbstractor:
+    """Asks a language model what the calls of one exploration are good for.
+
+    What became of an answer is counted in the ledger: ``abstract.candidates`` were good,
+    ``abstract.refused.<reason>`` were not, each on its own, and ``abstract.given_up`` answers could not be
+    read at all. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: ExploreConfig,
+        llm: LLM,
+        *,
+        wanted: int = WANTED,
+        used: int = USED,
+    ) -> None:
+        self._environment = environment
+        self._config = config
+        self._llm = llm
+        self._wanted = wanted
+        self._used = used
+
+    def abstract(
+        self, exploration: Exploration, origin: Origin, rng: random.Random, ledger: Ledger | None = None
+    ) -> list[Candidate]:
+        """Zero or more candidates, in the answer's order; no two of them the same task.
+
+        Raises:
+            OutageError: the endpoint is down.
+            InfrastructureError: the world broke over every candidate.
+        """
+        ledger = Ledger() if ledger is None else ledger
+        if not any(succeeded(triplet) for triplet in exploration.triplets):
+            ledger.counts["abstract.nothing_to_select"] += 1
+            return []
+        raw = self._ask(exploration, rng, ledger)
+        tools = {spec.name: spec for spec in self._environment.offered(exploration.world)}
+        replayer = Replayer(self._environment)  # of this thread alone
+        found: dict[str, Candidate] = {}
+        outage: InfrastructureError | None = None
+        for item in raw[: self._used]:
+            draft, reason = read(item, exploration.triplets, self._config)
+            if draft is not None:
+                try:
+                    task, reason = self._task(draft, exploration, origin, tools, replayer)
+                except InfrastructureError as error:
+                    outage = error
+                    ledger.counts["abstract.infrastructure_errors"] += 1
+                    continue
+                if task is not None and task.id in found:
+                    task, reason = None, "same_again"
+                if task is not None:
+                    found[task.id] = Candidate(task, tuple(exploration.triplets))
+            if reason:
+                ledger.counts[f"abstract.refused.{reason}"] += 1
+        if len(raw) > self._used:
+            ledger.counts["abstract.refused.too_many_candidates"] += len(raw) - self._used
+        ledger.counts["abstract.candidates"] += len(found)
+        if outage is not None and not found:
+            raise outage
+        return list(found.values())
+
+    def _ask(self, exploration: Exploration, rng: random.Random, ledger: Ledger) -> Sequence[Json]:
+        """The candidates of the answer, each unread; none if there was no usable answer."""
+        try:
+            answer = ask(
+                self._llm,
+                self.messages(exploration),
+                RawDrafts,
+                stage="abstract",
+                ledger=ledger,
+                reasks=self._config.reasks,
+                rng=rng,
+                schema=Drafts.model_json_schema(),
+            )
+        except InvalidAnswerError:
+            return ()  # counted where it was given up
+        except SpentError:
+            ledger.counts["abstract.spent"] += 1
+            return ()
+        return answer.candidates
+
+    def messages(self, exploration: Exploration) -> list[Message]:
+        """What the model is asked."""
+        specs = {spec.name: spec for spec in self._environment.offered(exploration.world)}
+        called = dict.fromkeys(triplet.action.name for triplet in exploration.triplets)
+        system = render(
+            "coevolve.synthesize",
+            "abstract.system",
+            turns=self._config.turns,
+            calls=self._config.calls_per_task,
+            wanted=self._wanted,
+        )
+        user = render(
+            "coevolve.synthesize",
+            "abstract.user",
+            context=None if exploration.context is None else exploration.context.model_dump(),
+            tools=[_documented(specs[name]) for name in called if name in specs],
+            log=[_shown(index, triplet) for index, triplet in enumerate(exploration.triplets)],
+        )
+        return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+    def _task(
+        self,
+        draft: Draft,
+        exploration: Exploration,
+        origin: Origin,
+        tools: Mapping[str, ToolSpec],
+        replayer: Replayer,
+    ) -> tuple[Task | None, str]:
+        """The draft as a task whose solution runs, or None and the reason."""
+        found = _complete(draft, exploration, replayer)
+        if found is None:
+            return None, "does_not_replay"
+        setup, run = found
+        calls = [triplet.action for triplet in exploration.triplets]
+        turns = tuple(turn.instruction.strip() for turn in draft.turns)
+        solution = tuple(tuple(calls[index] for index in turn.calls) for turn in draft.turns)
+        answers = [observation.text for observation in run.observations[len(setup) :]]
+        if unstated(turns, solution, answers, tools) is not None:
+            return None, "unstated_value"
+        world = exploration.world
+        world = replace(world, prefix=(*world.prefix, *(calls[index] for index in setup)))
+        task = Task(self._environment.name, self._environment.version, world, turns, solution, origin)
+        return task, ""
+
+
+def _complete(draft: Draft, exploration: Exploration, replayer: Replayer) -> tuple[list[int], Run] | None:
+    """The setup that the selected calls need, and their run after it; None if they do not run.
+
+    The draft's own setup if the calls do with it what they did when they were executed. Else the fewest
+    earlier calls beside it with which they do. If there are none, the draft's setup will do, as long as
+    every call runs: the world is another one then, and the task is judged in that.
+    """
+    triplets = exploration.triplets
+    selected, setup = draft.selected, list(draft.setup)
+    plain = _run(exploration, setup, selected, replayer)
+    if _same(plain, triplets, setup, selected):
+        return setup, plain
+    taken = {*selected, *setup}
+    extra = [
+        index
+        for index in range(selected[-1])
+        if index not in taken and triplets[index].changed and succeeded(triplets[index])
+    ]
+
+    def works(more: Sequence[int]) -> Run | None:
+        before = sorted([*setup, *more])
+        run = _run(exploration, before, selected, replayer)
+        return run if _same(run, triplets, before, selected) else None
+
+    run = works(extra)
+    if run is None:
+        return (setup, plain) if plain.clean else None
+    for index in reversed(list(extra)):
+        fewer = [other for other in extra if other != index]
+        shorter = works(fewer)
+        if shorter is not None:
+            extra, run = fewer, shorter
+    return sorted([*setup, *extra]), run
+
+
+def _run(exploration: Exploration, setup: Sequence[int], selected: Sequence[int], replayer: Replayer) -> Run:
+    """Setup and solution as calls of one session, so that a setup that fails is an answer, not an outage."""
+    calls: list[ToolCall] = [exploration.triplets[index].action for index in [*setup, *selected]]
+    world: World = exploration.world
+    return replayer.run(world, calls)
+
+
+def _same(run: Run, triplets: Sequence[Triplet], setup: Sequence[int], selected: Sequence[int]) -> bool:
+    """Whether the selected calls answer as they did, and change the state if they did."""
+    if not run.clean:
+        return False
+    for place, index in enumerate(selected, len(setup)):
+        if run.observations[place].text != triplets[index].observation.text:
+            return False
+        if (run.marks[place] != run.marks[place + 1]) != triplets[index].changed:
+            return False
+    return True
+
+
+def _documented(spec: ToolSpec) -> dict[str, Json]:
+    return {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+
+
+def _shown(index: int, triplet: Triplet) -> dict[str, Json]:
+    return {
+        "index": index,
+        "tool": triplet.action.name,
+        "arguments": triplet.action.arguments,
+        "answer": shorten(triplet.observation.text, ANSWER),
+        "changed_state": triplet.changed,
+        "selectable": succeeded(triplet),
+    }
