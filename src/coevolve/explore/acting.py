@@ -17,7 +17,7 @@ from coevolve.types import ToolSpec, Triplet
 
 ANSWER = 2000
 """Characters of one answer of a tool that the model is shown; longer ones lose their middle."""
-GO_ON = "Nothing has been done yet. Go on and use the tools."
+GO_ON = "That made no call. Go on and use the tools."
 AGAIN = (
     "That was no JSON object of the form asked for. Answer with one: "
     '{"calls": [{"name": ..., "arguments": {...}}]} or {"done": true}.'
@@ -126,7 +126,7 @@ class Acting:
         finally:
             # A world that breaks half-way still leaves a conversation that can be read.
             answers += ["the world broke; not executed"] * (len(calls) - len(answers))
-            note = "" if calls else self._note(reply, said)
+            note = "" if calls else self._note(said)
             self.exchanges.append(
                 Exchange(reply.text, calls, tuple(answers), note, said.native and bool(calls))
             )
@@ -145,12 +145,9 @@ class Acting:
         self.triplets.append(Triplet(mark, action, observation, after))
         return shorten(observation.text, ANSWER), after
 
-    def _note(self, reply: Reply, said: Said) -> str:
-        """What to say to a message without a call; faults are counted."""
-        if said.valid:
-            return "" if self.triplets else GO_ON
-        if not reply.text.strip():
-            self.ledger.fault("empty_answer")
+    def _note(self, said: Said) -> str:
+        """What to say to a message without a call; a fault is counted."""
+        if said.fault:
+            self.ledger.fault(said.fault)
             return AGAIN if not self.llm.native_tools else GO_ON
-        self.ledger.fault("invalid_json")
-        return AGAIN
+        return "" if self.triplets else GO_ON

@@ -48,8 +48,8 @@ class Said:
     calls: tuple[ProposedCall, ...] = ()
     done: bool = False
     native: bool = False
-    valid: bool = True
-    """False where a text without any usable JSON object stands where one was asked for."""
+    fault: str = ""
+    """What the ledger counts it as, where there is neither a call nor an end."""
 
 
 def understand(reply: Reply, asked_natively: bool) -> Said:
@@ -62,12 +62,13 @@ def understand(reply: Reply, asked_natively: bool) -> Said:
         return Said(reply.calls, native=True)
     found = objects(reply.text)
     calls = tuple(call for item in found for call in _calls(item))
-    done = any(item.get("done") is True for item in found)
-    if calls or done:
-        return Said(calls, done)
+    if calls or any(item.get("done") is True or item.get("calls") == [] for item in found):
+        return Said(calls, done=any(item.get("done") is True for item in found) or not calls)
+    if not reply.text.strip():
+        return Said(fault="empty_answer")
     if asked_natively:
-        return Said(done=bool(reply.text.strip()), valid=bool(reply.text.strip()))
-    return Said(valid=False)
+        return Said(done=True)
+    return Said(fault="invalid_schema" if found else "invalid_json")
 
 
 def _calls(item: dict[str, Json]) -> list[ProposedCall]:
