@@ -29,16 +29,18 @@ Opening = Callable[[bool], Sequence[Message]]
 
 @dataclass
 class Acting:
-    """One exploration by a model; single use.
+    """One exploration by a model, or one user turn of a task; single use.
 
     It ends when the model says so, when its calls or messages are used up, when it keeps answering
     with nothing usable, when the ledger's limits are reached, or when the world breaks. What was
-    executed until then is in :attr:`triplets`; why it ended is counted as ``act.ended.<why>``.
+    executed until then is in :attr:`triplets`; why it ended is counted as ``<stage>.ended.<why>``.
 
     Args:
         calls: calls executed, at most; refused ones do not count.
         reasks: messages in a row without one usable call, after which it ends; messages altogether
             are at most ``calls + reasks + 1``.
+        exchanges: what was said before, if the conversation goes on.
+        stage: what usage is counted under.
     """
 
     session: Session
@@ -51,11 +53,13 @@ class Acting:
     ledger: Ledger
     triplets: list[Triplet] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+    stage: str = "act"
 
     def __post_init__(self) -> None:
         self._by_name = {tool.name: tool for tool in self.tools}
-        self._ids: set[str] = set()
-        self._asked = 0
+        before = [call.id for exchange in self.exchanges for call in exchange.calls]
+        self._ids = set(before)
+        self._asked = len(before)
         """Calls that the model has written so far, executed or not."""
 
     @property
@@ -71,7 +75,7 @@ class Acting:
             InfrastructureError: the world is lost, or the model is out.
         """
         why = self._run()
-        self.ledger.counts[f"act.ended.{why}"] += 1
+        self.ledger.counts[f"{self.stage}.ended.{why}"] += 1
         return why
 
     def _run(self) -> str:
@@ -111,7 +115,7 @@ class Acting:
     def _complete(self, native: bool, seed: int) -> Reply:
         said = [*self.opening(native), *messages(self.exchanges, native)]
         return self.llm.complete(
-            said, stage="act", ledger=self.ledger, tools=self.tools if native else (), seed=seed
+            said, stage=self.stage, ledger=self.ledger, tools=self.tools if native else (), seed=seed
         )
 
     def _take(self, reply: Reply, said: Said, mark: str) -> str:
@@ -134,7 +138,7 @@ class Acting:
 
     def _call(self, call: ProposedCall, mark: str) -> tuple[str, str]:
         if len(self.triplets) >= self.calls:
-            self.ledger.counts["act.calls_over_limit"] += 1
+            self.ledger.counts[f"{self.stage}.calls_over_limit"] += 1
             return "not executed: no calls are left", mark
         try:
             action = bind(call, self._by_name)
