@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 
 from coevolve.config import EvolveConfig, ExploreConfig, PoolConfig, SignalsConfig
 from coevolve.errors import HeldOutError, InfrastructureError, RunError
-from coevolve.evolution import PATIENCE, breaking_points, common_prefix, in_turn
+from coevolve.evolution import PATIENCE
 from coevolve.explore.base import Exploration
 from coevolve.explore.scripted import ScriptedExplorer
+from coevolve.guidance import breaking_points, common_prefix, in_turn
+from coevolve.llm.base import Ledger
 from coevolve.loop import CoEvolution
 from coevolve.pool import Pool, SignalRecord, build_sampler
 from coevolve.types import (
@@ -52,7 +54,12 @@ class Wanderer:
         self.runs = 0
 
     def explore(
-        self, world: World, rng: random.Random, signal: Signal | None = None, lead: tuple[str, ...] = ()
+        self,
+        world: World,
+        rng: random.Random,
+        signal: Signal | None = None,
+        lead: tuple[str, ...] = (),
+        ledger: Ledger | None = None,
     ) -> Exploration:
         self.errands.append((world, signal.kind if signal else "unguided"))
         self.runs += 1
@@ -75,7 +82,9 @@ class Wanderer:
 class OnePerChange:
     """A small abstractor: every change of the state is a task, whatever led to it a solution."""
 
-    def abstract(self, exploration: Exploration, origin: Origin, rng: random.Random) -> list[Candidate]:
+    def abstract(
+        self, exploration: Exploration, origin: Origin, rng: random.Random, ledger: Ledger | None = None
+    ) -> list[Candidate]:
         calls: list[ToolCall] = []
         found = []
         for triplet in exploration.triplets:
@@ -93,6 +102,9 @@ class Replay:
     def __init__(self, environment: KeyValue, pool: Pool) -> None:
         self.environment = environment
         self.pool = pool
+
+    def consult(self, candidate: Candidate, ledger: Ledger) -> Verdict | None:
+        return None
 
     def verify(self, candidate: Candidate) -> Verdict:
         task = candidate.task
@@ -483,6 +495,9 @@ def test_an_outage_of_the_explorer_stalls_nothing_and_loses_no_signal(tmp_path: 
 
 def test_a_verifier_that_is_down_refuses_with_that_reason(tmp_path: Path) -> None:
     class Down:
+        def consult(self, candidate: Candidate, ledger: Ledger) -> None:
+            pass
+
         def verify(self, candidate: Candidate) -> Verdict:
             raise InfrastructureError("no worker left")
 

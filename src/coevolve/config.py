@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from coevolve.errors import ConfigError
 
@@ -188,8 +188,19 @@ class EvolveConfig(Section):
         description="Steps that training goes on beside an evolution; its tasks join at the end of them.",
     )
     budget: BudgetConfig = Field(
-        default_factory=BudgetConfig, description="What one evolution may spend on a model."
+        default_factory=BudgetConfig,
+        description="What one evolution may spend on a model; an exploration reserves explore.tokens and "
+        "explore.seconds of it until it has ended. D_0 is bounded by evolve.attempts alone.",
     )
+
+    @model_validator(mode="after")
+    def _joins_before_the_next(self) -> Self:
+        if self.every and self.lag >= self.every:
+            raise ValueError(
+                f"evolve.lag ({self.lag}) must be less than evolve.every ({self.every}): an evolution's tasks "
+                "join before the next one begins"
+            )
+        return self
 
 
 class PoolConfig(Section):
@@ -231,6 +242,20 @@ class Config(Section):
     pool: PoolConfig = Field(default_factory=PoolConfig)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+
+    @model_validator(mode="after")
+    def _explores_with_weights_at_rest(self) -> Self:
+        """Beside training its weights change, so what the policy answers would depend on who is faster."""
+        asks = {
+            "explore.kind": self.explore.kind,
+            "verify.solver.by": self.verify.solver.by if self.verify.solver else "",
+        }
+        for key, who in asks.items():
+            if self.evolve.lag and who == "policy":
+                raise ValueError(
+                    f"evolve.lag must be 0 where {key} is policy: training changes the policy beside it"
+                )
+        return self
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> Config:
@@ -284,6 +309,8 @@ def _override(data: dict[str, Any], text: str) -> None:
 
 
 def _explain(error: Any) -> str:
+    if error["type"] == "value_error":  # ours, between several keys: it names them
+        return str(error["ctx"]["error"])
     location = [str(part) for part in error["loc"]]
     key = ".".join(location)
     if error["type"] == "extra_forbidden":

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import cycle, islice
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
+from typing import Protocol
 
+from coevolve.budget import Purse
+from coevolve.config import BudgetConfig
 from coevolve.environments.base import Environment
-from coevolve.errors import BrokenWorldError, HeldOutError, InfrastructureError
+from coevolve.errands import Errand, Found, Window, carry_out, must_be_train
+from coevolve.errors import InfrastructureError
 from coevolve.explore.base import Explorer
+from coevolve.guidance import breaking_points, flat, in_turn
+from coevolve.llm.base import Ledger, Limits
 from coevolve.pool import Pool, SignalRecord
 from coevolve.synthesize.base import Abstractor, Verifier
-from coevolve.types import Candidate, Origin, OriginKind, Rollout, Signal, Task, ToolCall, Verdict, World
-
-KINDS = ("forgetting", "boundary", "rare")
-"""The order in which signal kinds take turns."""
+from coevolve.types import Candidate, Origin, OriginKind, Signal, Verdict, World
 
 PATIENCE = 5
 """Infrastructure errors in a row after which an evolution gives up: an outage must not stall training."""
@@ -25,6 +29,20 @@ REMEMBERED = 10_000
 
 Progress = Callable[[int, str], None]
 """Told how many tasks are admitted, and a short text with the figures that matter."""
+
+
+class Book(Protocol):
+    """Where an evolution writes: the pool, or a draft of what is to be written there."""
+
+    def transaction(self) -> AbstractContextManager[None]: ...
+
+    def count(self, name: str, by: float = 1) -> None: ...
+
+    def serve(self, signal: str) -> None: ...
+
+    def add(self, candidate: Candidate, verdict: Verdict, step: int) -> bool: ...
+
+    def refuse(self, candidate: Candidate, verdict: Verdict, step: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +55,29 @@ class Growth:
     """The last infrastructure error, if that ended it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One evolution before it begins: all that it takes from the pool has been read."""
+
+    wanted: int
+    attempts: int
+    step: int
+    errands: Iterator[Errand]
+    """Endless, or empty."""
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+
+
 class Evolution:
     """Sends the explorer out, and lets in what the verifier admits.
 
     The n-th exploration of a run draws from ``random.Random(f"{seed}/explore/{n}")``; n is kept in
-    the pool, so that a resumed run goes on with the next one.
+    the pool, so that a resumed run goes on with the next one. The explorations side by side are handled
+    in the order of their numbers, and the one that is ``concurrency`` later begins only then: so what
+    comes of it depends on the answers alone, not on how long they take.
+
+    Args:
+        concurrency: explorations side by side; with 1 each learns from all before it.
+        limits: what one exploration, with its abstraction and its gates, may ask of a model.
     """
 
     def __init__(
@@ -52,6 +88,8 @@ class Evolution:
         abstractor: Abstractor,
         verifier: Verifier,
         seed: int,
+        concurrency: int = 1,
+        limits: Limits | None = None,
     ) -> None:
         self._environment = environment
         self._pool = pool
@@ -59,40 +97,51 @@ class Evolution:
         self._abstractor = abstractor
         self.verifier = verifier
         self._seed = seed
+        self._concurrency = concurrency
+        self._limits = limits or Limits()
         self._worlds: tuple[World, ...] | None = None
         self._offered: dict[str, frozenset[str]] = {}
 
     def offered(self, world: World) -> frozenset[str]:
-        """The tool names of a world."""
-        if world.key not in self._offered:
-            if len(self._offered) == REMEMBERED:
+        """The tool names of a world; may be asked from any thread."""
+        names = self._offered.get(world.key)
+        if names is None:
+            names = frozenset(tool.name for tool in self._environment.offered(world))
+            if len(self._offered) >= REMEMBERED:
                 self._offered.clear()
-            self._offered[world.key] = frozenset(tool.name for tool in self._environment.offered(world))
-        return self._offered[world.key]
+            self._offered[world.key] = names
+        return names
 
     @property
     def worlds(self) -> tuple[World, ...]:
         """The train worlds (invariant 4: the only ones that an explorer sees)."""
         if self._worlds is None:
-            self._worlds = tuple(self._environment.worlds("train"))
-            for world in self._worlds:
-                _must_be_train(world)
+            worlds = tuple(self._environment.worlds("train"))
+            for world in worlds:
+                must_be_train(world)
+            self._worlds = worlds
         return self._worlds
 
     def unguided(
-        self, wanted: int, attempts: int, step: int, kind: OriginKind, progress: Progress | None = None
-    ) -> Growth:
+        self,
+        wanted: int,
+        attempts: int,
+        step: int,
+        kind: OriginKind = "unguided",
+        budget: BudgetConfig | None = None,
+    ) -> Plan:
         """Explore the train worlds in turn, in an order shuffled anew for every round."""
+        worlds, first = self.worlds, self._explorations()
         origin = Origin(kind, step=step, explorer=self._explorer.name)
 
-        def errands() -> Iterator[tuple[World, Signal | None, Origin]]:
-            while self.worlds:
-                round_, place = divmod(self._explorations(), len(self.worlds))
-                order = list(range(len(self.worlds)))
+        def errands() -> Iterator[Errand]:
+            for number in count(first) if worlds else ():
+                round_, place = divmod(number, len(worlds))
+                order = list(range(len(worlds)))
                 random.Random(f"{self._seed}/worlds/{round_}").shuffle(order)
-                yield self.worlds[order[place]], None, origin
+                yield Errand(number, worlds[order[place]], None, origin)
 
-        return self._grow(wanted, attempts, step, errands(), progress)
+        return Plan(wanted, attempts, step, errands(), budget or BudgetConfig())
 
     def guided(
         self,
@@ -100,24 +149,38 @@ class Evolution:
         attempts: int,
         step: int,
         records: Sequence[SignalRecord],
-        progress: Progress | None = None,
-    ) -> Growth:
-        """Explore from signals, in the order of :func:`in_turn`, in worlds related to the failure."""
+        budget: BudgetConfig | None = None,
+        ahead: bool = False,
+    ) -> Plan:
+        """Explore from signals, in the order of :func:`in_turn`, in worlds related to the failure.
 
-        def errands() -> Iterator[tuple[World, Signal | None, Origin]]:
-            for record in in_turn(records, random.Random(f"{self._seed}/signals/{step}")):
-                signal = self._pool.signal(record.id)
-                rng = random.Random(f"{self._seed}/world/{self._explorations()}")
+        Args:
+            ahead: read all evidence now, for an evolution that runs in another thread.
+        """
+        first = self._explorations()
+        read: Callable[[str], Signal] = self._pool.signal
+        if ahead:
+            _ = self.worlds
+            needed = islice(self._turns(records, step), attempts)
+            read = {key: self._pool.signal(key) for key in dict.fromkeys(r.id for r in needed)}.__getitem__
+
+        def errands() -> Iterator[Errand]:
+            for number, record in enumerate(self._turns(records, step), first):
+                signal = read(record.id)
+                rng = random.Random(f"{self._seed}/world/{number}")
                 parents = tuple(dict.fromkeys([signal.task.id, *(rollout.task for rollout in signal.failed)]))
                 origin = Origin(signal.kind, parents, signal.id, step, self._explorer.name)
-                yield self._related(signal, rng), signal, origin
+                yield Errand(number, self._related(signal, rng), signal, origin)
 
-        return self._grow(wanted, attempts, step, errands(), progress)
+        return Plan(wanted, attempts, step, errands(), budget or BudgetConfig())
+
+    def _turns(self, records: Sequence[SignalRecord], step: int) -> Iterator[SignalRecord]:
+        return in_turn(records, random.Random(f"{self._seed}/signals/{step}"))
 
     def _related(self, signal: Signal, rng: random.Random) -> World:
         """Where rollouts broke, the same initial state fresh, or a sibling: one of these, evenly."""
         home = signal.task.world
-        needed = set(signal.pattern) or {call.name for call in _flat(signal.task)}
+        needed = set(signal.pattern) or {call.name for call in flat(signal.task)}
         siblings = [world for world in self.worlds if world.id != home.id and needed <= self.offered(world)]
         places = [breaking_points(signal), [replace(home, prefix=())], siblings]
         return rng.choice(rng.choice([place for place in places if place]))
@@ -125,126 +188,98 @@ class Evolution:
     def _explorations(self) -> int:
         return int(self._pool.counters().get("explorations", 0))
 
-    def _grow(
+    def grow(
         self,
-        wanted: int,
-        attempts: int,
-        step: int,
-        errands: Iterator[tuple[World, Signal | None, Origin]],
-        progress: Progress | None,
+        plan: Plan,
+        book: Book,
+        progress: Progress | None = None,
+        window: Window | None = None,
     ) -> Growth:
-        admitted = explorations = failures = 0
-        outage = ""
-        while admitted < wanted and explorations < attempts and failures < PATIENCE:
-            errand = next(errands, None)
-            if errand is None:
-                break
-            explorations += 1
-            with self._pool.transaction():
-                try:
-                    candidates = self._explore(*errand)
-                    failures = 0
-                except InfrastructureError as error:
-                    candidates, failures, outage = [], failures + 1, str(error)
-                    self._pool.count("infrastructure_errors")
-                except BrokenWorldError:
-                    candidates = []
-                    self._pool.count("explorations.broken_worlds")
-                admitted += self._judge(candidates, step, wanted - admitted)
-            if progress is not None:
-                progress(admitted, f"{explorations} explorations")
+        """Carry ``plan`` out until enough is admitted, the attempts or the budget are used up, or an
+        outage ends it; everything is written to ``book``, one transaction per exploration.
+
+        Args:
+            window: from :meth:`window`, for a caller that may cancel it from another thread; the
+                evolution then ends early, and ``book`` holds only a part.
+        """
+        window = window or self.window()
+        purse = Purse(plan.budget, self._limits, window.size)
+        admitted = explorations = launched = failures = 0
+        outage = short_of = ""
+        try:
+            while admitted < plan.wanted and failures < PATIENCE and not window.cancelled:
+                while len(window) < window.size and launched < plan.attempts:
+                    limits = purse.deal(window.ledgers)
+                    errand = next(plan.errands, None) if limits else None
+                    if limits is None or errand is None:
+                        break
+                    window.launch(errand, limits)
+                    launched += 1
+                if not window:
+                    short_of = purse.blocked
+                    break
+                found = window.next()
+                explorations += 1
+                purse.settle(found.ledger)
+                with book.transaction():
+                    self._note(found, book)
+                    admitted += self._judge(found, plan.step, plan.wanted - admitted, book)
+                failures, outage = (failures + 1, found.outage) if found.outage else (0, outage)
+                if progress is not None:
+                    progress(admitted, f"{explorations} explorations")
+            with book.transaction():
+                if short_of:
+                    book.count("evolutions.budget_spent")
+                    book.count(f"evolutions.budget_spent.{short_of}")
+                if window:
+                    book.count("explorations.not_needed", len(window))
+                for ledger in window.discard():
+                    _count_usage(ledger, book)
+        finally:
+            window.cancel()
         return Growth(admitted, explorations, outage if failures >= PATIENCE else "")
 
-    def _explore(self, world: World, signal: Signal | None, origin: Origin) -> list[Candidate]:
-        _must_be_train(world)
-        rng = random.Random(f"{self._seed}/explore/{self._explorations()}")
-        self._pool.count("explorations")
-        exploration = self._explorer.explore(world, rng, signal)
-        if signal is not None:
-            self._pool.serve(signal.id)
-        candidates = self._abstractor.abstract(exploration, origin, rng)
-        if not candidates:
-            self._pool.count("explorations.without_candidates")
-        return candidates
+    def window(self) -> Window:
+        """A new one, with nothing in flight yet."""
+        explorer, abstractor, verifier, seed = self._explorer, self._abstractor, self.verifier, self._seed
+        return Window(
+            self._concurrency,
+            lambda errand, ledger: carry_out(errand, ledger, explorer, abstractor, verifier, seed),
+        )
 
-    def _judge(self, candidates: Sequence[Candidate], step: int, room: int) -> int:
+    def _note(self, found: Found, book: Book) -> None:
+        """Count what happened, apart from verdicts."""
+        book.count("explorations")
+        if found.explored and found.errand.signal is not None:
+            book.serve(found.errand.signal.id)
+        if found.outage:
+            book.count("infrastructure_errors")
+        elif found.broken:
+            book.count("explorations.broken_worlds")
+        elif found.spent:
+            book.count("explorations.budget_spent")
+        elif not found.candidates:
+            book.count("explorations.without_candidates")
+        _count_usage(found.ledger, book)
+
+    def _judge(self, found: Found, step: int, room: int, book: Book) -> int:
         """Verify each on its own, until there is no more room; returns how many were admitted."""
         admitted = 0
-        for at, candidate in enumerate(candidates):
+        for at, (candidate, refusal) in enumerate(found.candidates):
             if admitted == room:
-                self._pool.count("candidates.not_needed", len(candidates) - at)
+                book.count("candidates.not_needed", len(found.candidates) - at)
                 break
             try:
-                verdict = self.verifier.verify(candidate)
+                verdict = refusal or self.verifier.verify(candidate)
             except InfrastructureError as error:
                 verdict = Verdict(False, "infrastructure", {"error": str(error)})
             if verdict.admitted:
-                admitted += self._pool.add(candidate, verdict, step)
+                admitted += book.add(candidate, verdict, step)
             else:
-                self._pool.refuse(candidate, verdict, step)
+                book.refuse(candidate, verdict, step)
         return admitted
 
 
-def in_turn(records: Sequence[SignalRecord], rng: random.Random) -> Iterator[SignalRecord]:
-    """Endlessly, one signal of each kind in turn; ends at once if there is none.
-
-    Within a kind those that have guided the fewest explorations come first, among them the newest,
-    and what is alike then is shuffled. A kind that is through begins again.
-    """
-    queues: list[Iterator[SignalRecord]] = []
-    for kind in dict.fromkeys([*KINDS, *(record.kind for record in records)]):
-        alike = [record for record in records if record.kind == kind]
-        rng.shuffle(alike)
-        alike.sort(key=lambda record: (record.served, -record.step))
-        if alike:
-            queues.append(cycle(alike))
-    while queues:
-        yield from (next(queue) for queue in queues)
-
-
-def breaking_points(signal: Signal) -> list[World]:
-    """The states in which the signal's failed rollouts went astray, distinct, the shared one first.
-
-    Each is the task's world, with the part of its reference solution replayed that the rollouts got
-    right: all of them together, and each on its own.
-    """
-    task = signal.task
-    failed = [rollout for rollout in signal.failed if rollout.task == task.id]
-    lengths = [common_prefix(task, failed), *(common_prefix(task, [rollout]) for rollout in failed)]
-    calls = _flat(task)
-    return [
-        replace(task.world, prefix=(*task.world.prefix, *calls[:length])) for length in dict.fromkeys(lengths)
-    ]
-
-
-def common_prefix(task: Task, rollouts: Iterable[Rollout]) -> int:
-    """How many leading calls of the solution all ``rollouts`` made first, and without an error.
-
-    At most all but the last: a rollout that made them all failed by what it did besides, and there
-    must be something left to lead to. 0 without rollouts.
-    """
-    solution = _flat(task)[:-1]
-    lengths = [_right(solution, rollout) for rollout in rollouts]
-    return min(lengths, default=0)
-
-
-def _right(solution: Sequence[ToolCall], rollout: Rollout) -> int:
-    made = ((call, seen) for step in rollout.steps for call, seen in zip(step.calls, step.observations))
-    length = 0
-    for reference, (call, seen) in zip(solution, islice(made, len(solution))):
-        if call != reference or seen.error is not None:
-            break
-        length += 1
-    return length
-
-
-def _flat(task: Task) -> list[ToolCall]:
-    return [call for turn in task.solution for call in turn]
-
-
-def _must_be_train(world: World) -> None:
-    if world.split != "train":
-        raise HeldOutError(
-            f"world {world.id} of {world.environment} is of the {world.split} split: "
-            "only train worlds may be explored"
-        )
+def _count_usage(ledger: Ledger, book: Book) -> None:
+    for name, value in sorted(dict(ledger.counts).items()):
+        book.count(f"llm.{name}", value)

@@ -7,8 +7,6 @@ and hands the finished groups back with :meth:`CoEvolution.observe`; that is all
 from __future__ import annotations
 
 import random
-import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,14 +14,17 @@ from typing import Any
 
 from coevolve.config import EvolveConfig, SignalsConfig
 from coevolve.environments.base import Environment
-from coevolve.errors import HeldOutError, RunError
-from coevolve.evolution import Evolution, Growth, Progress
+from coevolve.errors import RunError
+from coevolve.evolution import Evolution, Progress
 from coevolve.explore.base import Explorer
+from coevolve.growing import Grower
+from coevolve.llm.base import Limits
+from coevolve.observed import check, figures
 from coevolve.pool import Pool, Sampler, Uniform
 from coevolve.signals import Detector
 from coevolve.signals import build as build_signals
 from coevolve.synthesize.base import Abstractor, Verifier
-from coevolve.types import Group, OriginKind, Outcome, Signal, Task
+from coevolve.types import Group, OriginKind, Signal, Task
 
 
 class CoEvolution:
@@ -46,7 +47,10 @@ class CoEvolution:
         evolve: how often the pool grows, and by how much.
         seed: of every draw and exploration.
         sampler: which tasks are drawn; uniform by default.
-        progress: told about every exploration.
+        progress: told about every exploration, except of those beside training.
+        concurrency: explorations side by side; the explorer, the abstractor and the verifier's gates
+            must bear it. With 1 they run one after the other, each learning from all before it.
+        limits: what one exploration, with its abstraction and its gates, may ask of a model.
     """
 
     def __init__(
@@ -62,25 +66,26 @@ class CoEvolution:
         seed: int = 0,
         sampler: Sampler | None = None,
         progress: Progress | None = None,
+        concurrency: int = 1,
+        limits: Limits | None = None,
     ) -> None:
         if abstractor is None:
             from coevolve.synthesize.abstract import TemplateAbstractor
 
             abstractor = TemplateAbstractor(environment)
         self.pool = pool
-        self._explorer = explorer
-        self._evolve = evolve or EvolveConfig()
         self._seed = seed
         self._sampler: Sampler = sampler or Uniform()
-        self._progress = progress
         self._judge = partial(_strict, environment) if verifier is None else verifier
-        self._evolution = Evolution(environment, pool, explorer, abstractor, self._make_judge(), seed)
+        self._evolution = Evolution(
+            environment, pool, explorer, abstractor, self._make_judge(), seed, concurrency, limits
+        )
+        self._grower = Grower(self._evolution, pool, explorer, evolve or EvolveConfig(), progress)
         if isinstance(signals, SignalsConfig):
             signals = build_signals(signals, self._evolution.offered)
         self._signals: dict[str, Detector] = {detector.kind: detector for detector in signals}
         self._step = 0
         self._draws = 0
-        self._evolved = 0
         self._metrics: dict[str, float] = {}
 
     def _make_judge(self) -> Verifier:
@@ -101,6 +106,9 @@ class CoEvolution:
     def observe(self, step: int, groups: Sequence[Group]) -> None:
         """Take in the finished groups of one step; every ``evolve.every`` steps the pool then grows.
 
+        With ``evolve.lag`` it grows that many steps later, at the end of the step: until then the
+        evolution runs beside training.
+
         Args:
             step: the number of the training step, rising.
             groups: all of the step, at once; invalid rollouts included, to be counted.
@@ -114,7 +122,7 @@ class CoEvolution:
                 f"step {step} was handed in after step {self._step}: observe every step once, in order"
             )
         for group in groups:
-            _check(group)
+            check(group)
         signals: list[Signal] = []
         with self.pool.transaction():
             self.pool.record_groups(step, groups)
@@ -123,82 +131,59 @@ class CoEvolution:
             self.pool.record_signals(step, signals)
             self._sampler.observe(self.pool, step, groups, signals)
         self._step = step
-        self._metrics = _figures(groups)
-        if self._evolve.every and step % self._evolve.every == 0:
-            self.evolve(step)
+        self._metrics = figures(groups)
+        self._grower.after(step)
 
     def populate(self, n: int, kind: OriginKind = "unguided", progress: Progress | None = None) -> None:
         """Fill the pool up to ``n`` tasks by unguided exploration of train worlds: D_0.
 
         Raises:
-            RunError: the explorations ran out, or the environment is down, before there were ``n``.
+            RunError: the explorations ran out, or the environment is down, before there were ``n``; or
+                an evolution is in flight.
         """
-        missing = n - len(self.pool)
-        budget = missing * self._evolve.attempts
-        begun = time.perf_counter()
-        growth = self._evolution.unguided(missing, budget, self._step, kind, progress or self._progress)
-        self.pool.count("seconds.populate", time.perf_counter() - begun)
-        if growth.admitted < missing:
-            raise RunError(self._too_few(n, growth))
-
-    def _too_few(self, n: int, growth: Growth) -> str:
-        short = f"D_0 has {len(self.pool)} of {n} tasks after {growth.explorations} explorations"
-        if growth.outage:
-            return f"{short}, the environment or the explorer is down: {growth.outage}"
-        if not growth.explorations:
-            return f"{short}: the environment has no train worlds to explore"
-        reasons = Counter(self.pool.refused()).most_common(3)
-        told = ", ".join(f"{reason} {count}" for reason, count in reasons) or "no candidate at all"
-        return f"{short}; refused: {told}. Ask for fewer tasks, or raise evolve.attempts"
+        self._grower.populate(n, self._step, kind, progress)
 
     def evolve(self, step: int, progress: Progress | None = None) -> int:
-        """Grow the pool by up to ``evolve.tasks`` tasks, from the signals since the last evolution.
+        """Grow the pool now by up to ``evolve.tasks`` tasks, from the signals since the last evolution.
 
-        An outage, or nothing to explore, is counted and training goes on; after an outage the
-        signals are kept for the next time.
+        An outage, a budget that is spent, or nothing to explore, is counted and training goes on; after
+        an outage the signals are kept for the next time.
 
         Returns:
             How many tasks were admitted.
+
+        Raises:
+            RunError: another evolution is in flight.
         """
-        wanted, budget = self._evolve.tasks, self._evolve.tasks * self._evolve.attempts
-        progress = progress or self._progress
-        begun = time.perf_counter()
-        if self._evolve.guided:
-            records = self.pool.signals_since(self._evolved)
-            growth = self._evolution.guided(wanted, budget, step, records, progress)
-        else:
-            growth = self._evolution.unguided(wanted, budget, step, "unguided", progress)
-        with self.pool.transaction():
-            self.pool.count("evolutions")
-            self.pool.count("seconds.evolve", time.perf_counter() - begun)
-            if growth.outage:
-                self.pool.count("evolutions.given_up")
-            elif not growth.explorations and wanted:
-                self.pool.count("evolutions.nothing_to_explore")
-        if not growth.outage:
-            self._evolved = step
-        self._metrics |= {
-            "evolve/admitted": float(growth.admitted),
-            "evolve/explorations": float(growth.explorations),
-        }
-        return growth.admitted
+        return self._grower.evolve(step, progress)
+
+    def close(self) -> None:
+        """End the evolution in flight, if training ended before its tasks were due; idempotent.
+
+        It is counted, and what it had asked of a model by then. Call this before the pool and the
+        environment are closed.
+        """
+        self._grower.close()
 
     def metrics(self) -> dict[str, float]:
         """Figures of the last observed step, the pool's size, and all counters as totals."""
-        figures = dict(self._metrics)
+        told = self._metrics | self._grower.figures
         for detector in self._signals.values():
-            figures |= detector.metrics()
-        figures |= {"pool/tasks": float(len(self.pool)), "pool/active": float(self.pool.active)}
-        return figures | {f"total/{name}": value for name, value in self.pool.counters().items()}
+            told |= detector.metrics()
+        told |= {"pool/tasks": float(len(self.pool)), "pool/active": float(self.pool.active)}
+        return told | {f"total/{name}": value for name, value in self.pool.counters().items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON data; complete only together with :meth:`save_state` at the same moment."""
+        """JSON data; complete only together with :meth:`save_state` at the same moment.
+
+        An evolution in flight is told by its step, and the explorer's state is then the one that it
+        began with: a run that is resumed begins it again, and gets the same answers from the cache.
+        """
         return {
             "step": self._step,
             "draws": self._draws,
-            "evolved": self._evolved,
             "signals": {kind: detector.state_dict() for kind, detector in self._signals.items()},
-            "explorer": self._explorer.state_dict(),
+            **self._grower.state_dict(),
             "pool": self.pool.sizes(),
         }
 
@@ -218,10 +203,10 @@ class CoEvolution:
                 f"the checkpoint holds the signals {list(state['signals'])}, "
                 f"this run has {list(self._signals)}: use the configuration that it was made with"
             )
-        self._step, self._draws, self._evolved = state["step"], state["draws"], state["evolved"]
+        self._step, self._draws = state["step"], state["draws"]
         for kind, detector in self._signals.items():
             detector.load_state_dict(state["signals"][kind])
-        self._explorer.load_state_dict(state["explorer"])
+        self._grower.load_state_dict(state)
 
     def save_state(self, folder: Path) -> None:
         """Write a copy of the pool into ``folder``."""
@@ -229,6 +214,7 @@ class CoEvolution:
 
     def load_state(self, folder: Path) -> None:
         """Take the pool back from :meth:`save_state`; raises RunError if the copy is damaged."""
+        self._grower.abandon()
         self.pool.restore(folder / "pool.db")
         self._evolution.verifier = self._make_judge()
 
@@ -238,32 +224,3 @@ def _strict(environment: Environment, pool: Pool) -> Verifier:
     from coevolve.synthesize.verify import ReplayVerifier
 
     return ReplayVerifier(environment, screen=Screen(pool))
-
-
-def _check(group: Group) -> None:
-    task = group.task
-    if task.world.split != "train":
-        raise HeldOutError(
-            f"task {task.name or task.id} is of the {task.world.split} split: "
-            "only train tasks may be observed"
-        )
-    for rollout in group.rollouts:
-        if rollout.task != task.id:
-            raise RunError(f"a rollout of task {rollout.task} was handed in as one of task {task.id}")
-        if not 0 <= rollout.reward <= 1:
-            raise RunError(f"a rollout of task {task.id} has reward {rollout.reward}: it must lie in [0, 1]")
-
-
-def _figures(groups: Sequence[Group]) -> dict[str, float]:
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    outcomes = Counter(rollout.outcome for rollout in rollouts)
-    rewards = [rollout.reward for group in groups for rollout in group.valid]
-    spreads = [{rollout.reward for rollout in group.valid} for group in groups if group.valid]
-    figures = {f"rollouts/{outcome}": float(outcomes[outcome]) for outcome in Outcome}
-    return figures | {
-        "rollouts/reward": sum(rewards) / len(rewards) if rewards else 0.0,
-        "groups/zero_variance": sum(len(spread) == 1 for spread in spreads) / len(spreads)
-        if spreads
-        else 0.0,
-        "groups/without_valid_rollout": float(len(groups) - len(spreads)),
-    }

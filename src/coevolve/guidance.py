@@ -1,0 +1,72 @@
+"""Which signal guides next, and where exploration then begins."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import cycle, islice
+
+from coevolve.pool import SignalRecord
+from coevolve.types import Rollout, Signal, Task, ToolCall, World
+
+KINDS = ("forgetting", "boundary", "rare")
+"""The order in which signal kinds take turns."""
+
+
+def in_turn(records: Sequence[SignalRecord], rng: random.Random) -> Iterator[SignalRecord]:
+    """Endlessly, one signal of each kind in turn; ends at once if there is none.
+
+    Within a kind those that have guided the fewest explorations come first, among them the newest,
+    and what is alike then is shuffled. A kind that is through begins again.
+    """
+    queues: list[Iterator[SignalRecord]] = []
+    for kind in dict.fromkeys([*KINDS, *(record.kind for record in records)]):
+        alike = [record for record in records if record.kind == kind]
+        rng.shuffle(alike)
+        alike.sort(key=lambda record: (record.served, -record.step))
+        if alike:
+            queues.append(cycle(alike))
+    while queues:
+        yield from (next(queue) for queue in queues)
+
+
+def breaking_points(signal: Signal) -> list[World]:
+    """The states in which the signal's failed rollouts went astray, distinct, the shared one first.
+
+    Each is the task's world, with the part of its reference solution replayed that the rollouts got
+    right: all of them together, and each on its own.
+    """
+    task = signal.task
+    failed = [rollout for rollout in signal.failed if rollout.task == task.id]
+    lengths = [common_prefix(task, failed), *(common_prefix(task, [rollout]) for rollout in failed)]
+    calls = flat(task)
+    return [
+        replace(task.world, prefix=(*task.world.prefix, *calls[:length])) for length in dict.fromkeys(lengths)
+    ]
+
+
+def common_prefix(task: Task, rollouts: Iterable[Rollout]) -> int:
+    """How many leading calls of the solution all ``rollouts`` made first, and without an error.
+
+    At most all but the last: a rollout that made them all failed by what it did besides, and there
+    must be something left to lead to. 0 without rollouts.
+    """
+    solution = flat(task)[:-1]
+    lengths = [_right(solution, rollout) for rollout in rollouts]
+    return min(lengths, default=0)
+
+
+def _right(solution: Sequence[ToolCall], rollout: Rollout) -> int:
+    made = ((call, seen) for step in rollout.steps for call, seen in zip(step.calls, step.observations))
+    length = 0
+    for reference, (call, seen) in zip(solution, islice(made, len(solution))):
+        if call != reference or seen.error is not None:
+            break
+        length += 1
+    return length
+
+
+def flat(task: Task) -> list[ToolCall]:
+    """The calls of the solution, over all turns."""
+    return [call for turn in task.solution for call in turn]
