@@ -84,11 +84,12 @@ class Ledger:
         """Calls, tokens, seconds or money over all stages."""
         keys = ("prompt_tokens", "completion_tokens") if what == "tokens" else (what,)
         skipped = ("paid", "cached", "faults")
-        return sum(
-            value
-            for name, value in self.counts.items()
-            if name.rpartition(".")[2] in keys and name.partition(".")[0] not in skipped
-        )
+        used = 0.0
+        for name, value in self.counts.items():
+            stage, _, rest = name.partition(".")  # whole: 'act.ended.calls' counts endings, not calls
+            if rest in keys and stage not in skipped:
+                used += value
+        return used
 
     def fault(self, kind: str) -> None:
         self.counts[f"faults.{kind}"] += 1
