@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from coevolve.errors import BrokenWorldError, HeldOutError, InfrastructureError
-from coevolve.explore.base import Explorer
+from coevolve.explore.base import Exploration, Explorer
 from coevolve.llm.base import Ledger, Limits, SpentError
 from coevolve.synthesize.base import Abstractor, Verifier
 from coevolve.types import Candidate, Origin, Signal, Verdict, World
@@ -50,6 +50,10 @@ class Found:
     """Each with its refusal by a gate that asked a model, or None."""
     explored: bool = False
     """The exploration came to its end, whatever happened to what it found."""
+    exploration: Exploration | None = None
+    """For whoever watches."""
+    verdicts: list[Verdict] = field(default_factory=list)
+    """Of the candidates, in order, as far as there was room for them; filled in where they are judged."""
     broken: bool = False
     """The world could not be compared any more."""
     spent: bool = False
@@ -72,7 +76,7 @@ def carry_out(
     candidates: list[Candidate] = []
     try:
         exploration = explorer.explore(errand.world, rng, errand.signal, ledger=ledger)
-        found.explored = True
+        found.explored, found.exploration = True, exploration
         candidates = abstractor.abstract(exploration, errand.origin, rng, ledger)
     except SpentError:
         found.spent = True

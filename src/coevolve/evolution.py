@@ -78,6 +78,7 @@ class Evolution:
     Args:
         concurrency: explorations side by side; with 1 each learns from all before it.
         limits: what one exploration, with its abstraction and its gates, may ask of a model.
+        watch: shown what came of each exploration, once it has been judged.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Evolution:
         seed: int,
         concurrency: int = 1,
         limits: Limits | None = None,
+        watch: Callable[[Found], None] | None = None,
     ) -> None:
         self._environment = environment
         self._pool = pool
@@ -99,6 +101,7 @@ class Evolution:
         self._seed = seed
         self._concurrency = concurrency
         self._limits = limits or Limits()
+        self._watch = watch
         self._worlds: tuple[World, ...] | None = None
         self._offered: dict[str, frozenset[str]] = {}
 
@@ -225,6 +228,8 @@ class Evolution:
                     self._note(found, book)
                     admitted += self._judge(found, plan.step, plan.wanted - admitted, book)
                 failures, outage = (failures + 1, found.outage) if found.outage else (0, outage)
+                if self._watch is not None:
+                    self._watch(found)
                 if progress is not None:
                     progress(admitted, f"{explorations} explorations")
             with book.transaction():
@@ -273,6 +278,7 @@ class Evolution:
                 verdict = refusal or self.verifier.verify(candidate)
             except InfrastructureError as error:
                 verdict = Verdict(False, "infrastructure", {"error": str(error)})
+            found.verdicts.append(verdict)
             if verdict.admitted:
                 admitted += book.add(candidate, verdict, step)
             else:
