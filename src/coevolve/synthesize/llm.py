@@ -18,7 +18,7 @@ from coevolve.explore.answers import InvalidAnswerError, ask
 from coevolve.explore.base import Exploration
 from coevolve.explore.judge import succeeded
 from coevolve.explore.trim import shorten
-from coevolve.llm.base import LLM, Ledger, Message, SpentError
+from coevolve.llm.base import LLM, Ledger, Message
 from coevolve.prompting import render
 from coevolve.synthesize.drafts import Draft, Drafts, RawDrafts, read
 from coevolve.synthesize.replay import Replayer, Run
@@ -62,7 +62,7 @@ class LLMAbstractor:
         """Zero or more candidates, in the answer's order; no two of them the same task.
 
         Raises:
-            OutageError: the endpoint is down.
+            OutageError, SpentError: the endpoint is down, or the ledger's limits are reached.
             InfrastructureError: the world broke over every candidate.
         """
         ledger = Ledger() if ledger is None else ledger
@@ -111,9 +111,6 @@ class LLMAbstractor:
             )
         except InvalidAnswerError:
             return ()  # counted where it was given up
-        except SpentError:
-            ledger.counts["abstract.spent"] += 1
-            return ()
         return answer.candidates
 
     def messages(self, exploration: Exploration) -> list[Message]:

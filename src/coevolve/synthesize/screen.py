@@ -82,8 +82,8 @@ class Screen:
         self._lsh.insert(task.id, sketch)
         self._solutions.setdefault(solution_key(task), task.id)
 
-    def refusal(self, task: Task) -> tuple[str, dict[str, Json]] | None:
-        """Reason and evidence, or None if nothing speaks against it."""
+    def outright(self, task: Task) -> tuple[str, dict[str, Json]] | None:
+        """What speaks against it whatever the pool holds: reason and evidence, or None. Thread-safe."""
         if task.world.split != self._split:
             return "wrong_split", {"world": task.world.id, "split": task.world.split}
         for key in (task.id, text_key(task), solution_key(task)):
@@ -92,6 +92,13 @@ class Screen:
         leak = spelled_out(task.turns, [call.name for turn in task.solution for call in turn])
         if leak:
             return "spells_out_calls", {"text": leak}
+        return None
+
+    def refusal(self, task: Task) -> tuple[str, dict[str, Json]] | None:
+        """Reason and evidence, or None if nothing speaks against it."""
+        refused = self.outright(task)
+        if refused is not None:
+            return refused
         twin = self._solutions.get(solution_key(task))
         if twin is not None:
             return "duplicate", {"of": twin}

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 
 from coevolve.config import VerifyConfig
 from coevolve.environments.base import Environment
+from coevolve.errors import InfrastructureError
 from coevolve.explore.found import answer_data
 from coevolve.explore.judge import empty
 from coevolve.llm.base import Ledger
+from coevolve.synthesize.gates import Gate
 from coevolve.synthesize.replay import Replayer, Run
 from coevolve.synthesize.screen import Screen
 from coevolve.types import Candidate, Json, Observation, Split, Task, ToolCall, Verdict
@@ -27,6 +29,7 @@ class ReplayVerifier:
         replayer: shared with the abstractor, so that a run is paid for once.
         shown: what the agent gets to see of an observation's text; all of it by default. A task whose
             solution needs a value that this cuts away cannot be solved, and is refused.
+        gates: asked in this order by :meth:`consult`.
     """
 
     def __init__(
@@ -37,15 +40,43 @@ class ReplayVerifier:
         split: Split = "train",
         replayer: Replayer | None = None,
         shown: Callable[[str], str] | None = None,
+        gates: Sequence[Gate] = (),
     ) -> None:
         self._environment = environment
         self._config = config or VerifyConfig()
         self._screen = Screen(split=split) if screen is None else screen
         self._replayer = replayer or Replayer(environment)
         self._shown = shown
+        self._gates = tuple(gates)
 
     def consult(self, candidate: Candidate, ledger: Ledger) -> Verdict | None:
-        """None: replay asks no model."""
+        """The refusal of the first gate that refuses, or None; may run beside others, remembers nothing.
+
+        No gate is asked about what :meth:`verify` will refuse whatever the pool holds. Counted in the
+        ledger: ``gates.<name>.passed``, ``.refused`` and ``.not_judged``, and ``gates.not_needed``.
+
+        Raises:
+            InfrastructureError: the world broke, or whoever is asked is out: the candidate is not judged.
+        """
+        if not self._gates:
+            return None
+        started = time.perf_counter()
+        task = candidate.task
+        refused = self._screen.outright(task)
+        if refused is not None or self._replayed(task, Replayer(self._environment))[0] != "admitted":
+            ledger.counts["gates.not_needed"] += 1
+            return None
+        for gate in self._gates:
+            try:
+                refusal = gate.refusal(task, ledger)
+            except InfrastructureError:
+                ledger.counts[f"gates.{gate.name}.not_judged"] += 1
+                raise
+            ledger.counts[f"gates.{gate.name}.{'passed' if refusal is None else 'refused'}"] += 1
+            if refusal is not None:
+                reason, evidence = refusal
+                spent = time.perf_counter() - started
+                return Verdict(False, reason, {"gate": gate.name, **evidence}, spent)
         return None
 
     def verify(self, candidate: Candidate) -> Verdict:
@@ -62,21 +93,21 @@ class ReplayVerifier:
         return Verdict(admitted, reason, evidence, time.perf_counter() - started)
 
     def _judge(self, task: Task) -> tuple[str, dict[str, Json]]:
-        refusal = self._screen.refusal(task)
-        if refusal is not None:
-            return refusal
+        return self._screen.refusal(task) or self._replayed(task, self._replayer)
+
+    def _replayed(self, task: Task, replayer: Replayer) -> tuple[str, dict[str, Json]]:
         calls = [call for turn in task.solution for call in turn]
         if not calls or len(task.turns) != len(task.solution):
             return "no_solution", {"turns": len(task.turns), "solution": len(task.solution)}
         if self._config.rule == "paper":
-            return self._paper(task)
-        run = self._replayer.fresh(task.world, calls)
+            return self._paper(task, replayer)
+        run = replayer.fresh(task.world, calls)
         evidence = _evidence(run, calls)
         if run.broken:
             return "broken_world", evidence
         if not run.clean:
             return "replay_error", evidence
-        again = self._replayer.run(task.world, calls)
+        again = replayer.run(task.world, calls)
         if again.marks != run.marks or [o.text for o in again.observations] != [
             o.text for o in run.observations
         ]:
@@ -89,7 +120,7 @@ class ReplayVerifier:
         reward = self._reward(task, task.solution)
         if reward < 1:
             return "reference_not_rewarded", {**evidence, "reward": reward}
-        index = self._superfluous(task, calls, run)
+        index = self._superfluous(task, calls, run, replayer)
         if index is not None:
             return "superfluous_call", {**evidence, "call": index, "name": calls[index].name}
         hidden = self._shown and hidden_value(task, run.observations, self._shown)
@@ -97,10 +128,10 @@ class ReplayVerifier:
             return "hidden_value", {**evidence, "value": hidden}
         return "admitted", evidence
 
-    def _paper(self, task: Task) -> tuple[str, dict[str, Json]]:
+    def _paper(self, task: Task, replayer: Replayer) -> tuple[str, dict[str, Json]]:
         """The paper's rule: the objective is reached, or the environment pays something all the same."""
         calls = [call for turn in task.solution for call in turn]
-        run = self._replayer.fresh(task.world, calls)
+        run = replayer.fresh(task.world, calls)
         evidence = _evidence(run, calls)
         if run.clean:
             return "admitted", evidence
@@ -116,7 +147,7 @@ class ReplayVerifier:
                 session.end_turn()
             return self._environment.grade(task, session).reward
 
-    def _superfluous(self, task: Task, calls: Sequence[ToolCall], run: Run) -> int | None:
+    def _superfluous(self, task: Task, calls: Sequence[ToolCall], run: Run, replayer: Replayer) -> int | None:
         """The first call that could be left out: no effect, no answer, and no later call needs it."""
         if len(calls) == 1:
             return None
@@ -130,7 +161,7 @@ class ReplayVerifier:
             if not changed and not empty(answer) and not same_before:
                 continue  # an answer that the text asks for
             rest = [call for j, call in enumerate(calls) if j != index]
-            without = self._replayer.run(task.world, rest)
+            without = replayer.run(task.world, rest)
             texts = [o.text for j, o in enumerate(run.observations) if j != index]
             if (
                 without.clean
