@@ -106,12 +106,17 @@ class Ledger:
 class LLM(Protocol):
     """An endpoint, a local model, or the policy itself. Thread-safe unless ``concurrency`` is 1."""
 
-    name: str
-    """For lineage and cache keys: the model, and where it is served."""
-    native_tools: bool
-    """Whether ``tools`` may be given; else the caller uses a text protocol."""
-    concurrency: int
-    """How many explorations may use it side by side."""
+    @property
+    def name(self) -> str:
+        """For lineage and cache keys: the model, and where it is served."""
+
+    @property
+    def native_tools(self) -> bool:
+        """Whether ``tools`` may be given; else the caller uses a text protocol. May become false."""
+
+    @property
+    def concurrency(self) -> int:
+        """How many explorations may use it side by side."""
 
     def complete(
         self,

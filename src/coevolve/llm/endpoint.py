@@ -294,7 +294,9 @@ class Endpoint:
 
     async def _pause(self, ask: _Ask, seconds: float) -> None:
         if seconds > ask.left:
-            raise self._outage(ask, f"a pause of {seconds:.4g} s is asked for and {max(0.0, ask.left):.3g} s are left")
+            raise self._outage(
+                ask, f"a pause of {seconds:.4g} s is asked for and {max(0.0, ask.left):.3g} s are left"
+            )
         if seconds > _seconds_left(ask.ledger):
             ask.ledger.fault("spent_seconds")
             raise SpentError(
