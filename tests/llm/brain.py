@@ -18,6 +18,7 @@ from typing import Any
 
 from coevolve.config import ExploreConfig
 from coevolve.environments.base import Environment, Session
+from coevolve.explore.answers import objects
 from coevolve.explore.scripted import ScriptedExplorer
 from coevolve.types import ToolCall, Triplet, World, fingerprint
 
@@ -154,11 +155,8 @@ def said(messages: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
             continue
         for call in message.get("tool_calls") or ():
             calls.append(ToolCall(call["function"]["name"], json.loads(call["function"]["arguments"])))
-        try:
-            data = json.loads(message["content"])
-            calls += [ToolCall(call["name"], call["arguments"]) for call in data["calls"]]
-        except (ValueError, TypeError, KeyError):
-            continue
+        for found in objects(message["content"] or ""):
+            calls += [ToolCall(call["name"], call["arguments"]) for call in found.get("calls", ())]
     return calls
 
 

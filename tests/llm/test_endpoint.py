@@ -5,22 +5,20 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import json
-import random
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-
 import server as faulty
+from server import Server, serve
+
 from coevolve.config import LlmConfig
 from coevolve.errors import ConfigError
 from coevolve.llm.base import Ledger, Limits, NoToolsError, OutageError, SpentError
 from coevolve.llm.endpoint import Endpoint
 from coevolve.types import ToolSpec
-from server import Server, serve
 
 ASK = [{"role": "system", "content": "You explore."}, {"role": "user", "content": "What next?"}]
 CD = ToolSpec("cd", "Change the directory.", {"type": "object", "properties": {"folder": {"type": "string"}}})
@@ -145,3 +143,255 @@ def test_told_to_wait_too_long_gives_up_at_once() -> None:
         with pytest.raises(OutageError, match="a pause of 3600 s"):
             llm.complete(ASK, stage="act", ledger=Ledger())
         assert time.monotonic() - began < 3 and len(server.received) == 1
+
+
+def test_dead_endpoint_ends_in_time() -> None:
+    """Nobody listens, or somebody listens and never answers: attempts times seconds at most."""
+    with serve(hello) as server:
+        pass
+    ledger = Ledger()
+    with client(server, seconds=0.5) as llm, pytest.raises(OutageError, match="3 requests"):
+        llm.complete(ASK, stage="act", ledger=ledger)
+    assert ledger.counts["faults.connection"] == 3
+    ledger = Ledger()
+    with serve(hello, lambda n, body: faulty.silent()) as server, client(server, seconds=0.2) as llm:
+        with pytest.raises(OutageError):
+            llm.complete(ASK, stage="act", ledger=ledger)
+    assert 0.3 <= ledger.counts["act.seconds"] <= 3 * 0.2 + 0.3
+    assert ledger.counts["faults.timeout"] >= 2
+
+
+def test_requests_at_once_stay_within_the_limit() -> None:
+    with serve(hello, latency=0.1) as server, client(server, concurrency=3) as llm:
+        ledgers = [Ledger() for _ in range(9)]
+        with ThreadPoolExecutor(9) as threads:
+            replies = list(threads.map(lambda led: llm.complete(ASK, stage="act", ledger=led), ledgers))
+    assert len(replies) == 9 == len(server.received)
+    assert server.most_at_once == 3
+    # Waiting for a turn is no time of the endpoint's: limits would bite by how many others ask.
+    assert all(ledger.counts["act.seconds"] < 0.3 for ledger in ledgers)
+
+
+def test_limits_are_looked_at_before_each_request() -> None:
+    with serve(hello) as server, client(server) as llm:
+        ledger = Ledger(Limits(calls=2))
+        for _ in range(2):
+            llm.complete(ASK, stage="act", ledger=ledger)
+        with pytest.raises(SpentError, match="2 calls"):
+            llm.complete(ASK, stage="act", ledger=ledger)
+        assert len(server.received) == 2 and ledger.counts["faults.spent_calls"] == 1
+
+
+def test_limits_are_looked_at_between_retries() -> None:
+    with serve(hello, [faulty.no_content()] * 9) as server, client(server, attempts=9) as llm:
+        ledger = Ledger(Limits(tokens=100))
+        with pytest.raises(SpentError, match="100 tokens"):
+            llm.complete(ASK, stage="act", ledger=ledger)
+    assert 1 < len(server.received) < 9
+    assert ledger.total("tokens") == 15 * len(server.received)
+
+
+def test_an_answer_may_take_what_is_left() -> None:
+    with serve(hello) as server, client(server, price={"completion": 1e6}) as llm:
+        llm.complete(ASK, stage="act", ledger=Ledger(Limits(tokens=200)))
+        llm.complete(ASK, stage="act", ledger=Ledger(Limits(money=50)))
+        tokens, money = (request.body["max_tokens"] for request in server.received)
+        assert 100 < tokens < 200 and money == 50
+        with pytest.raises(SpentError, match="the next prompt takes about"):
+            llm.complete(ASK, stage="act", ledger=Ledger(Limits(tokens=30)))
+        with pytest.raises(SpentError, match="in money"):
+            llm.complete(ASK, stage="act", ledger=Ledger(Limits(money=5)))
+        assert len(server.received) == 2
+
+
+def test_time_that_is_left_is_the_deadline() -> None:
+    ledger = Ledger(Limits(seconds=0.2))
+    with serve(hello, [faulty.silent()] * 3) as server, client(server) as llm, pytest.raises(SpentError):
+        llm.complete(ASK, stage="act", ledger=ledger)
+    assert len(server.received) == 1 and 0.2 <= ledger.counts["act.seconds"] < 2
+    ledger = Ledger(Limits(seconds=2))
+    with serve(hello, [faulty.too_many("4")]) as server, client(server) as llm:
+        with pytest.raises(SpentError, match="left to wait"):
+            llm.complete(ASK, stage="act", ledger=ledger)
+    assert ledger.counts["act.seconds"] < 2
+
+
+def test_tools_go_over_and_calls_come_back() -> None:
+    def call(body: dict[str, Any]) -> dict[str, Any]:
+        return {"content": "Going.", "tool_calls": [{"id": "a1", "name": "cd", "arguments": {"folder": "x"}}]}
+
+    with serve(call) as server, client(server) as llm:
+        reply = llm.complete(ASK, stage="act", ledger=Ledger(), tools=[CD])
+        [made] = reply.calls
+        then = [
+            *ASK,
+            {
+                "role": "assistant",
+                "content": reply.text,
+                "tool_calls": [
+                    {
+                        "id": made.id,
+                        "type": "function",
+                        "function": {"name": made.name, "arguments": made.arguments},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": made.id, "content": "ok"},
+        ]
+        llm.complete(then, stage="act", ledger=Ledger(), tools=[CD])
+    assert (reply.text, made.id, made.name, json.loads(made.arguments)) == (
+        "Going.",
+        "a1",
+        "cd",
+        {"folder": "x"},
+    )
+    assert server.received[0].body["tools"] == [
+        {
+            "type": "function",
+            "function": {"name": "cd", "description": CD.description, "parameters": CD.parameters},
+        }
+    ]
+    assert server.received[1].body["messages"] == then
+
+
+def test_broken_arguments_are_handed_on_as_they_are() -> None:
+    with serve(lambda body: {"tool_calls": [{"name": "cd", "arguments": '{"folder": '}]}) as server:
+        with client(server) as llm:
+            reply = llm.complete(ASK, stage="act", ledger=Ledger(), tools=[CD])
+    assert reply.calls[0].arguments == '{"folder": ' and reply.text == ""
+
+
+REFUSALS = [
+    (400, "registry/library/gemma does not support tools"),
+    (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+    (404, "No endpoints found that support tool use."),
+    (500, "tools param requires --jinja flag"),
+    (422, "Extra inputs are not permitted: tools"),
+]
+
+
+@pytest.mark.parametrize(("code", "message"), REFUSALS)
+def test_endpoint_without_tools_is_asked_by_text_from_then_on(code: int, message: str) -> None:
+    with serve(hello, faulty.refusing("tools", message, code)) as server, client(server) as llm:
+        ledger = Ledger()
+        with pytest.raises(NoToolsError):
+            llm.complete(ASK, stage="act", ledger=ledger, tools=[CD])
+        assert not llm.native_tools
+        assert llm.complete(ASK, stage="act", ledger=ledger).text == "hello"
+        with pytest.raises(NoToolsError):
+            llm.complete(ASK, stage="act", ledger=ledger, tools=[CD])
+        assert len(server.received) == 2 and ledger.counts["faults.no_native_tools"] == 1
+
+
+def test_complaint_about_a_call_does_not_end_native_tools() -> None:
+    complaint = faulty.status(400, "messages with role 'tool' must follow 'tool_calls'")
+    with serve(hello, [None, complaint]) as server, client(server) as llm:
+        llm.complete(ASK, stage="act", ledger=Ledger(), tools=[CD])
+        with pytest.raises(OutageError, match="must follow"):
+            llm.complete(ASK, stage="act", ledger=Ledger(), tools=[CD])
+        assert llm.native_tools
+
+
+def test_tools_by_configuration() -> None:
+    with serve(hello, faulty.refusing("tools", "no tools here")) as server:
+        with client(server, tools="text") as llm:
+            assert not llm.native_tools
+        with client(server, tools="native") as llm, pytest.raises(ConfigError, match=r"llm\.tools"):
+            llm.complete(ASK, stage="act", ledger=Ledger(), tools=[CD])
+
+
+@pytest.mark.parametrize(
+    ("part", "message", "fault"),
+    [
+        ("response_format", "'response_format' of type 'json_schema' is not supported", "no_json_schema"),
+        ("seed", 'Invalid JSON payload received. Unknown name "seed"', "no_seed"),
+        ("temperature", "Unsupported value: 'temperature' does not support 0.5", "no_temperature"),
+        ("max_tokens", "Unsupported parameter. Use 'max_completion_tokens' instead.", "no_max_tokens"),
+    ],
+)
+def test_refused_part_is_left_out_from_then_on(part: str, message: str, fault: str) -> None:
+    with serve(hello, faulty.refusing(part, message)) as server, client(server, attempts=1) as llm:
+        ledger = Ledger()
+        for _ in range(2):
+            reply = llm.complete(ASK, stage="act", ledger=ledger, schema={"type": "object"})
+            assert reply.text == "hello"
+    bodies = [request.body for request in server.received]
+    assert [part in body for body in bodies] == [True, False, False]
+    assert ledger.counts[f"faults.{fault}"] == 1
+    assert bodies[0]["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    assert (bodies[-1].get("max_completion_tokens") is not None) == (part == "max_tokens")
+
+
+def test_missing_usage_is_estimated() -> None:
+    with serve(lambda body: "x" * 400, [faulty.no_usage()]) as server, client(server) as llm:
+        ledger = Ledger()
+        reply = llm.complete(ASK, stage="act", ledger=ledger)
+    assert reply.completion_tokens == 100 and 10 < reply.prompt_tokens < 100
+    assert ledger.counts["faults.no_usage"] == 1 and ledger.counts["paid.tokens"] == ledger.total("tokens")
+
+
+@pytest.mark.parametrize("code", [401, 403, 404])
+def test_wrong_configuration_is_said_at_once(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    fault = faulty.status(code, "Incorrect API key provided: sk-secret")
+    with serve(hello, [fault]) as server, client(server, key="MY_KEY") as llm:
+        with pytest.raises(ConfigError, match="127.0.0.1.*'test'.*MY_KEY") as refused:
+            llm.complete(ASK, stage="act", ledger=Ledger())
+        assert "sk-secret" not in str(refused.value)
+        assert server.received[0].headers["authorization"] == "Bearer sk-secret"
+
+
+def test_endpoint_that_has_answered_is_configured_rightly() -> None:
+    with serve(hello, [None, faulty.status(404, "model unloaded")]) as server, client(server) as llm:
+        llm.complete(ASK, stage="act", ledger=Ledger())
+        with pytest.raises(OutageError, match="model unloaded"):
+            llm.complete(ASK, stage="act", ledger=Ledger())
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (faulty.status(400, "This model's maximum context length is 4096 tokens"), "context_too_long"),
+        (faulty.status(400, "bad request"), "refused"),
+        (faulty.status(402, "no credits"), "refused"),
+        (faulty.status(429, "You exceeded your quota", code="insufficient_quota"), "refused"),
+    ],
+)
+def test_refused_request_is_not_sent_again(fault: faulty.Fault, kind: str) -> None:
+    with serve(hello, [fault] * 3) as server, client(server) as llm:
+        ledger = Ledger()
+        with pytest.raises(OutageError, match="refuses the request"):
+            llm.complete(ASK, stage="act", ledger=ledger)
+        assert len(server.received) == 1 and ledger.counts[f"faults.{kind}"] == 1
+
+
+def test_closed_client_lets_nobody_wait() -> None:
+    with serve(hello, lambda n, body: faulty.silent()) as server, client(server) as llm:
+        with ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(llm.complete, ASK, stage="act", ledger=Ledger())
+            while not server.received:
+                time.sleep(0.01)
+            llm.close()
+            with pytest.raises(OutageError, match="closed"):
+                asked.result(timeout=5)
+        with pytest.raises(OutageError, match="closed"):
+            llm.complete(ASK, stage="act", ledger=Ledger())
+
+
+def test_damaged_text_of_a_model_reaches_the_caller_as_it_is() -> None:
+    """Fences, cut JSON and wrong types are the reader's matter; the server can make them."""
+    plan = json.dumps({"steps": ["a", "b"], "n": 1})
+    faults = [faulty.fenced(), faulty.truncated(), faulty.wrong_types()]
+    with serve(lambda body: plan, faults) as server, client(server) as llm:
+        fenced, cut, wrong = [llm.complete(ASK, stage="act", ledger=Ledger()) for _ in faults]
+    assert f"```json\n{plan}\n```" in fenced.text
+    assert plan.startswith(cut.text) and cut.finish == "length"
+    assert json.loads(wrong.text) == {"steps": {"value": ["a", "b"]}, "n": [1]}
+
+
+def test_base_url_must_be_one() -> None:
+    with pytest.raises(ConfigError, match="must begin with http"):
+        Endpoint(LlmConfig(base_url="localhost:8000/v1", model="m"))
+    endpoint = Endpoint(LlmConfig(base_url="http://user:secret@host:1/v1?key=secret", model="m"))
+    assert endpoint.name == "m@http://host:1/v1"
+    endpoint.close()
