@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import coevolve.training  # noqa: F401 (before torch: threads that wait must not spin)
-from coevolve.building import assemble, load_engine
+from coevolve.building import assembled, load_engine
 from coevolve.config import Config, EnvironmentConfig, load_config
 from coevolve.environments.registry import make, pooled
 from coevolve.models.loading import TINY
@@ -54,11 +54,11 @@ def train(config: Config, folder: Path) -> Cost:
     quiet = Console(quiet=True)
     with pooled(config.environment) as environment, Pool.open(run.pool) as pool:
         engine = load_engine(config, run, environment, quiet)
-        loop = assemble(config, environment, pool)
-        loop.populate(config.pool.initial)
-        began = time.perf_counter()
-        engine.train(loop, config.steps)
-        wall = time.perf_counter() - began
+        with assembled(config, environment, pool) as loop:
+            loop.populate(config.pool.initial)
+            began = time.perf_counter()
+            engine.train(loop, config.steps)
+            wall = time.perf_counter() - began
         counters, signals = pool.counters(), sum(1 for _ in pool.signals())
         admitted = len(pool) - config.pool.initial
     seconds = [json.loads(line)["seconds"] for line in run.metrics.read_text().splitlines()]

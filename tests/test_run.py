@@ -278,6 +278,20 @@ def test_a_held_out_test_that_was_changed_is_refused(straight: Path, config: Pat
     assert_same_end(straight, out)
 
 
+def test_a_policy_that_explores_for_itself_goes_on_as_if_never_stopped(config: Path, tmp_path: Path) -> None:
+    run_here(config, tmp_path / "straight", "explore.kind=policy")
+    summary = summary_of(tmp_path / "straight")
+    assert summary["pool"]["final"] > summary["pool"]["initial"] == 8
+    with Pool.read_only(tmp_path / "straight" / "pool.db") as pool:
+        assert {task.origin.explorer for task in pool.tasks()} == {"policy"}
+    shutil.copytree(tmp_path / "straight", tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{STEPS}")
+    said = run_here(config, tmp_path / "run", "explore.kind=policy")
+    assert f"going on from step {STEPS - 2} of {STEPS}" in said
+    assert_same_end(tmp_path / "straight", tmp_path / "run")
+
+
 def test_official_tasks_make_the_benchmark_shaped_test(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "environment": {"name": "bfcl", "classes": ["GorillaFileSystem"]},

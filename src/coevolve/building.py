@@ -1,62 +1,164 @@
-"""The parts of a run, built from its configuration: the loop, the policy, the engine."""
+"""The parts of a run, built from its configuration: the loop, the engine, the policy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from coevolve.config import Config
 from coevolve.environments.base import Environment
+from coevolve.errands import Found
 from coevolve.errors import ConfigError
 from coevolve.evaluation.heldout import HeldOut
-from coevolve.explorers import LivePolicy, check_staff, hire
+from coevolve.evolution import Evolution
+from coevolve.explorers import LivePolicy, Staff, asks_policy, check_staff, hired
 from coevolve.loop import CoEvolution
 from coevolve.pool import Pool, build_sampler
 from coevolve.rundir import RunDirectory
-from coevolve.synthesize.replay import Replayer
 from coevolve.synthesize.screen import Screen
 from coevolve.synthesize.verify import ReplayVerifier
 
 if TYPE_CHECKING:
+    from coevolve.rollout.sampler import Sampler
     from coevolve.training.trl import TrlEngine
 
 
-def assemble(
+@contextmanager
+def assembled(
     config: Config,
     environment: Environment,
     pool: Pool,
     tests: Sequence[HeldOut] = (),
     policy: LivePolicy | None = None,
-) -> CoEvolution:
-    """The loop of a configuration; nothing of ``tests``, and nothing that the policy is not shown, enters
-    its pool.
+    cache: Path | None = None,
+) -> Iterator[CoEvolution]:
+    """The loop of a configuration; at the end, whatever is in flight ends and connections close.
+
+    Args:
+        tests: nothing of them enters the pool.
+        policy: it explores, or must solve what is found, where the configuration says so; and what it is
+            not shown of an observation no task may need.
+        cache: a file for a language model's answers.
 
     Raises:
         ConfigError: an explorer or a gate that cannot be built.
     """
+    with hired(config, environment, policy, cache) as staff:
+        loop = CoEvolution(
+            environment,
+            pool,
+            config.signals,
+            staff.explorer,
+            staff.abstractor,
+            partial(judge, config, environment, staff, tests),
+            evolve=config.evolve,
+            seed=config.seed,
+            sampler=build_sampler(config.pool),
+            concurrency=staff.concurrency,
+            limits=staff.limits,
+        )
+        with closing(loop):
+            yield loop
+
+
+@contextmanager
+def evolution_alone(
+    config: Config,
+    environment: Environment,
+    pool: Pool,
+    run: RunDirectory | None = None,
+    watch: Callable[[Found], None] | None = None,
+) -> Iterator[Evolution]:
+    """Stages 2 and 3 of a configuration, without training; connections close at the end.
+
+    Args:
+        run: whose trained policy explores, where the configuration says that a policy does.
+        watch: shown what came of each exploration.
+
+    Raises:
+        ConfigError: an explorer or a gate that cannot be built.
+    """
+    policy = load_weights(config, run) if asks_policy(config) else None
+    with hired(config, environment, policy) as staff:
+        yield Evolution(
+            environment,
+            pool,
+            staff.explorer,
+            staff.abstractor,
+            judge(config, environment, staff, (), pool),
+            config.seed,
+            staff.concurrency,
+            staff.limits,
+            watch,
+        )
+
+
+def judge(
+    config: Config, environment: Environment, staff: Staff, tests: Sequence[HeldOut], pool: Pool
+) -> ReplayVerifier:
+    """The door to ``pool``."""
     held = [task for test in tests for task in test.tasks]
     held += environment.tasks(config.evaluate.split)
-    replayer = Replayer(environment)
-    staff = hire(config, environment, replayer, policy)
-
-    def judge(pool: Pool) -> ReplayVerifier:
-        shown = None if policy is None else lambda text: policy.chat.cut(text)[0]
-        return ReplayVerifier(environment, config.verify, Screen(pool, held), replayer=replayer, shown=shown)
-
-    return CoEvolution(
+    return ReplayVerifier(
         environment,
-        pool,
-        config.signals,
-        staff.explorer,
-        staff.abstractor,
-        judge,
-        evolve=config.evolve,
-        seed=config.seed,
-        sampler=build_sampler(config.pool),
+        config.verify,
+        Screen(pool, held),
+        replayer=staff.replayer,
+        shown=staff.shown,
+        gates=staff.gates,
     )
+
+
+class Weights:
+    """A policy that was only loaded."""
+
+    def __init__(self, config: Config, path: Path | None = None) -> None:
+        """``path`` holds the weights, where they are not the ones that the configuration names."""
+        import torch
+
+        from coevolve.models.loading import load_policy
+        from coevolve.rollout.chat import Chat
+
+        with quiet():
+            if path is not None and config.adapter == "lora":
+                from peft import PeftModel
+
+                policy = load_policy(config.model, config.train.precision)
+                self.model: Any = PeftModel.from_pretrained(policy.model, path)
+            else:
+                policy = load_policy(str(path or config.model), config.train.precision)
+                self.model = policy.model
+        if torch.cuda.is_available():
+            self.model.to("cuda")
+        self.tokenizer: Any = policy.tokenizer
+        self.chat = Chat(self.tokenizer, config.rollout)
+        self._seed = config.seed
+
+    def sampler(self, temperature: float | None = None, *names: object) -> Sampler:
+        """Greedy by default; a random generator of its own, seeded by ``names``."""
+        from coevolve.training.sampling import ModelSampler, stream_seed
+
+        return ModelSampler(
+            self.model,
+            self.chat.stop_ids,
+            self.tokenizer.pad_token_id,
+            temperature=temperature or 0.0,
+            seed=stream_seed(self._seed, *names),
+        )
+
+
+def load_weights(config: Config, run: RunDirectory | None = None) -> Weights:
+    """The policy that a configuration names, as its run has trained it so far."""
+    if run is None or not run.checkpoints.is_dir():
+        return Weights(config)
+    from coevolve.training.checkpoint import latest_complete
+
+    return Weights(config, latest_complete(run.checkpoints).path)
 
 
 def load_engine(config: Config, run: RunDirectory, environment: Environment, console: Console) -> TrlEngine:
@@ -109,15 +211,6 @@ def quiet() -> Iterator[None]:
 
 def gather_policy(config: Config, engine: TrlEngine) -> None:
     """Score the weights of the last checkpoint: the trained ones may lie in parts over the processes."""
-    from coevolve.models.loading import load_policy
-
     found = engine.resume_point()
     assert found.path is not None, "training ends with a checkpoint"
-    with quiet():
-        if config.adapter == "lora":
-            from peft import PeftModel
-
-            base = load_policy(config.model, config.train.precision).model
-            engine.model = PeftModel.from_pretrained(base, found.path)
-        else:
-            engine.model = load_policy(str(found.path), config.train.precision).model
+    engine.model = Weights(config, found.path).model

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from coevolve.building import assemble, gather_policy, load_engine, quiet
+from coevolve.building import assembled, gather_policy, load_engine, quiet
 from coevolve.checks import insist_on_worlds
 from coevolve.config import Config
 from coevolve.environments.base import Environment
@@ -25,7 +25,6 @@ from coevolve.errors import RunError
 from coevolve.evaluation.between import Between, dev_tests
 from coevolve.evaluation.heldout import HeldOut, benchmark_turns, read, save, unguided
 from coevolve.pool import Pool
-from coevolve.pool.listing import task_rows
 from coevolve.progress import stage
 from coevolve.rundir import RunDirectory
 from coevolve.summary import show, summarise, write
@@ -89,32 +88,34 @@ def _lead(config: Config, run: RunDirectory, environment: Environment, console: 
         dev = (
             dev_tests(environment, config.evaluate.episodes, config.explore) if config.evaluate.every else []
         )
-        loop = assemble(config, environment, pool, [*tests, *dev], engine)
-        if found.path is None:
-            with clock("D_0"), stage("D_0", config.pool.initial, console) as bar:
-                loop.populate(config.pool.initial, progress=bar.update)
-        if "before" not in run.stages():
-            with clock("scores"):
-                before = {t.name: _score(config, engine, environment, t, console, "before") for t in tests}
-                run.finish_stage("before", {name: asdict(score) for name, score in before.items()})
-        silent = Console(quiet=True)
-        between = Between(
-            dev,
-            config.evaluate.every,
-            run.evaluations,
-            found.step,
-            lambda test: _score(config, engine, environment, test, silent, "between"),
-        )
-        with clock("training"), quiet(), stage("training", config.steps, console) as bar:
+        with assembled(config, environment, pool, [*tests, *dev], engine, run.path / "llm.db") as loop:
+            if found.path is None:
+                with clock("D_0"), stage("D_0", config.pool.initial, console) as bar:
+                    loop.populate(config.pool.initial, progress=bar.update)
+            if "before" not in run.stages():
+                with clock("scores"):
+                    before = {
+                        t.name: _score(config, engine, environment, t, console, "before") for t in tests
+                    }
+                    run.finish_stage("before", {name: asdict(score) for name, score in before.items()})
+            silent = Console(quiet=True)
+            between = Between(
+                dev,
+                config.evaluate.every,
+                run.evaluations,
+                found.step,
+                lambda test: _score(config, engine, environment, test, silent, "between"),
+            )
+            with clock("training"), quiet(), stage("training", config.steps, console) as bar:
 
-            def progress(step: int, figures: str) -> None:
-                bar.update(step, figures)
-                between.after(step)
+                def progress(step: int, figures: str) -> None:
+                    bar.update(step, figures)
+                    between.after(step)
 
-            if found.step < config.steps:
-                engine.train(loop, config.steps, progress=progress)
-            else:  # killed after the last checkpoint, before the scores
-                engine.restore(loop)
+                if found.step < config.steps:
+                    engine.train(loop, config.steps, progress=progress)
+                else:  # killed after the last checkpoint, before the scores
+                    engine.restore(loop)
         if engine.processes.count > 1:
             gather_policy(config, engine)
         with clock("scores"):
@@ -173,16 +174,6 @@ def _sealed(path: Path, seal: str) -> HeldOut:
             "remove it, and it is made again"
         )
     return test
-
-
-def explore_only(config: Config, n: int, console: Console) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """``coevolve explore``: ``n`` verified tasks from unguided exploration, and the refusals by reason."""
-    with pooled(config.environment) as environment, Pool.open(":memory:") as pool:
-        insist_on_worlds(environment, config.environment)
-        loop = assemble(config, environment, pool)
-        with stage("exploring", n, console) as bar:
-            loop.populate(n, progress=bar.update)
-        return task_rows(pool), pool.refused()
 
 
 def _score(
