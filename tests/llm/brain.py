@@ -97,7 +97,7 @@ class Brain:
             "reflect": CONTEXT,
             "abstract": {"candidates": []},
             "solve": {"done": True},
-            "safety": {"harmful": False},
+            "safety": {"safe": True, "why": "An errand."},
         }
         return {"role": "assistant", "content": json.dumps(spoken[stage])}
 
@@ -156,7 +156,10 @@ def said(messages: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
         for call in message.get("tool_calls") or ():
             calls.append(ToolCall(call["function"]["name"], json.loads(call["function"]["arguments"])))
         for found in objects(message["content"] or ""):
-            calls += [ToolCall(call["name"], call["arguments"]) for call in found.get("calls", ())]
+            try:
+                calls += [ToolCall(call["name"], call["arguments"]) for call in found["calls"]]  # type: ignore
+            except (TypeError, KeyError):
+                continue
     return calls
 
 
