@@ -1,6 +1,7 @@
 """Answers a request to abstract as a good model would: reads the prompt's data, selects calls, words them.
 
-It knows nothing but the messages that it is sent, so it can stand behind any test server.
+It knows nothing but the messages that it is sent, so it can stand behind any test server. What it has
+worded it can also solve (:class:`Solving`), as a model would that is good at its tasks.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
+
+from brain import propose, said
 
 from coevolve.explore.found import answer_data
 from coevolve.explore.judge import empty
@@ -35,6 +38,8 @@ class Abstraction:
         self.broken = broken
         self.turns = turns
         self.calls = calls
+        self.worded: dict[str, list[ToolCall]] = {}
+        """The calls that each instruction so far asks for."""
 
     def __call__(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The assistant's message for a chat completion request, for ``Brain(on_abstract=...)``."""
@@ -52,9 +57,41 @@ class Abstraction:
         drafts: list[Any] = [
             _draft([log[index] for index in chosen], tools, min(self.turns, turns), rng) for chosen in picked
         ]
+        for drafted in drafts:
+            for turn in drafted["turns"]:
+                called = [log[index] for index in turn["calls"]]
+                self.worded[turn["instruction"]] = [ToolCall(e["tool"], e["arguments"]) for e in called]
         for number in range(self.broken):
             drafts.insert(1 + 3 * number, _broken(number, log))
         return json.dumps({"candidates": drafts})
+
+
+class Solving:
+    """Answers requests to solve: it knows the calls for each instruction that ``abstraction`` has worded.
+
+    Of the tasks whose text holds one of ``fails`` it says at once that they are done.
+    """
+
+    def __init__(self, abstraction: Abstraction, fails: Sequence[str] = ()) -> None:
+        self.abstraction = abstraction
+        self.fails = fails
+
+    def __call__(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The assistant's message for a chat completion request, for ``Brain(hooks={"solve": ...})``."""
+        messages = body["messages"]
+        native = bool(body.get("tools"))
+        asked = max(n for n, m in enumerate(messages) if m["role"] == "user" and self._text(m))
+        text = self._text(messages[asked])
+        if any(word in text for word in self.fails):
+            return propose([], native)
+        calls = self.abstraction.worded[text]
+        done = len(said(messages[asked:]))
+        return propose(calls[done : done + 1], native, number=len(messages))
+
+    def _text(self, message: Mapping[str, Any]) -> str:
+        """The instruction that a message of the user ends with; '' if there is none."""
+        content = str(message["content"])
+        return max((text for text in self.abstraction.worded if content.endswith(text)), key=len, default="")
 
 
 def block(text: str, tag: str) -> Any:

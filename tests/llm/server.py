@@ -156,7 +156,8 @@ def serve(answer: Answer, faults: Faults = (), latency: float = 0.0) -> Iterator
     Args:
         latency: seconds before each reply, while others are answered.
     """
-    listening = socket.socket()
+    # The protocol is named so that asyncio turns Nagle's algorithm off: it would add 40 ms to replies.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     handle = Server(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")
 
@@ -186,20 +187,44 @@ def serve(answer: Answer, faults: Faults = (), latency: float = 0.0) -> Iterator
             Route("/v1/models", models),
         ]
     )
-    config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
+    loop, leave = asyncio.new_event_loop(), asyncio.Event()
+    thread = threading.Thread(target=_run, args=(loop, server, listening, leave), daemon=True)
     thread.start()
     while not server.started and thread.is_alive():
-        time.sleep(0.005)
+        time.sleep(0.002)
     try:
         yield handle
     finally:
-        server.should_exit = server.force_exit = True
+        loop.call_soon_threadsafe(leave.set)
         thread.join()
-        listening.close()
     if handle.errors:
         raise handle.errors[0]
+
+
+def _run(
+    loop: asyncio.AbstractEventLoop, server: uvicorn.Server, listening: socket.socket, leave: asyncio.Event
+) -> None:
+    """Serve until ``leave``, then drop every connection at once, as a server that dies does."""
+
+    async def run() -> None:
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        await leave.wait()
+        serving.cancel()  # uvicorn's own way to stop takes 0.2 s
+        await asyncio.gather(serving, return_exceptions=True)
+        for listener in server.servers:
+            listener.close()
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.close()
+        listening.close()
 
 
 async def _respond(fault: Fault | None, answer: Callable[[], str | Body], asked: Body) -> Response:

@@ -154,9 +154,12 @@ def test_dead_endpoint_ends_in_time() -> None:
         llm.complete(ASK, stage="act", ledger=ledger)
     assert ledger.counts["faults.connection"] == 3
     ledger = Ledger()
-    with serve(hello, lambda n, body: faulty.silent()) as server, client(server, seconds=0.2) as llm:
-        with pytest.raises(OutageError):
-            llm.complete(ASK, stage="act", ledger=ledger)
+    with (
+        serve(hello, lambda n, body: faulty.silent()) as server,
+        client(server, seconds=0.2) as llm,
+        pytest.raises(OutageError),
+    ):
+        llm.complete(ASK, stage="act", ledger=ledger)
     assert 0.3 <= ledger.counts["act.seconds"] <= 3 * 0.2 + 0.3
     assert ledger.counts["faults.timeout"] >= 2
 
@@ -210,9 +213,12 @@ def test_time_that_is_left_is_the_deadline() -> None:
         llm.complete(ASK, stage="act", ledger=ledger)
     assert len(server.received) == 1 and 0.2 <= ledger.counts["act.seconds"] < 2
     ledger = Ledger(Limits(seconds=2))
-    with serve(hello, [faulty.too_many("4")]) as server, client(server) as llm:
-        with pytest.raises(SpentError, match="left to wait"):
-            llm.complete(ASK, stage="act", ledger=ledger)
+    with (
+        serve(hello, [faulty.too_many("4")]) as server,
+        client(server) as llm,
+        pytest.raises(SpentError, match="left to wait"),
+    ):
+        llm.complete(ASK, stage="act", ledger=ledger)
     assert ledger.counts["act.seconds"] < 2
 
 
@@ -255,9 +261,9 @@ def test_tools_go_over_and_calls_come_back() -> None:
 
 
 def test_broken_arguments_are_handed_on_as_they_are() -> None:
-    with serve(lambda body: {"tool_calls": [{"name": "cd", "arguments": '{"folder": '}]}) as server:
-        with client(server) as llm:
-            reply = llm.complete(ASK, stage="act", ledger=Ledger(), tools=[CD])
+    broken = {"tool_calls": [{"name": "cd", "arguments": '{"folder": '}]}
+    with serve(lambda body: broken) as server, client(server) as llm:
+        reply = llm.complete(ASK, stage="act", ledger=Ledger(), tools=[CD])
     assert reply.calls[0].arguments == '{"folder": ' and reply.text == ""
 
 
@@ -335,7 +341,7 @@ def test_wrong_configuration_is_said_at_once(code: int, monkeypatch: pytest.Monk
     monkeypatch.setenv("MY_KEY", "sk-secret")
     fault = faulty.status(code, "Incorrect API key provided: sk-secret")
     with serve(hello, [fault]) as server, client(server, key="MY_KEY") as llm:
-        with pytest.raises(ConfigError, match="127.0.0.1.*'test'.*MY_KEY") as refused:
+        with pytest.raises(ConfigError, match=r"127\.0\.0\.1.*'test'.*MY_KEY") as refused:
             llm.complete(ASK, stage="act", ledger=Ledger())
         assert "sk-secret" not in str(refused.value)
         assert server.received[0].headers["authorization"] == "Bearer sk-secret"
