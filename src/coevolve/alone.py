@@ -25,7 +25,7 @@ from coevolve.pool import Pool, SignalRecord
 from coevolve.pool.listing import task_rows
 from coevolve.progress import stage
 from coevolve.rundir import RunDirectory
-from coevolve.transcript import Chapter, usage_of
+from coevolve.transcript import Chapter, row, tell, usage_line, usage_of
 
 N = TypeVar("N", int, float)
 
@@ -40,6 +40,22 @@ class Alone:
     refused: dict[str, int]
     usage: dict[str, Any]
     growth: Growth
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program."""
+        return {
+            "explorations": [row(chapter) for chapter in self.chapters],
+            "tasks": self.tasks,
+            "refused": self.refused,
+            "usage": self.usage,
+        }
+
+    def tell(self, console: Console) -> None:
+        """Every exploration, and what all of them used, for people."""
+        for number, chapter in enumerate(self.chapters, 1):
+            tell(chapter, number, console)
+        if self.usage["calls"] or self.usage["faults"]:
+            console.print(f"used: {usage_line(self.usage)}", highlight=False, soft_wrap=True)
 
 
 def explore_alone(config: Config, n: int, console: Console, run: RunDirectory | None = None) -> Alone:
@@ -70,7 +86,7 @@ def explore_alone(config: Config, n: int, console: Console, run: RunDirectory | 
                 plan = evolution.guided(n, attempts, newest, records, budget)
             with stage("exploring", n, console) as bar:
                 growth = evolution.grow(plan, pool, bar.update)
-        rows = [row for row in task_rows(pool) if row["id"] not in known]
+        rows = [task for task in task_rows(pool) if task["id"] not in known]
         refused = _more(pool.refused(), before)
         usage = _more(pool.counters(), counted)
     usage = {name.removeprefix("llm."): value for name, value in usage.items() if name.startswith("llm.")}

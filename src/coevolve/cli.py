@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coevolve.config import load_config
-from coevolve.errors import CoEvolveError, ConfigError
+from coevolve.errors import CoEvolveError, ConfigError, RunError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -66,29 +66,59 @@ def run(
 
 @app.command()
 def explore(
-    config: Annotated[Path | None, typer.Argument(help="A YAML file; default settings without one.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Argument(help="A YAML file; without one the configuration of --signals, or default settings."),
+    ] = None,
     n: Annotated[int, typer.Option("--tasks", "-n", min=1, help="Verified tasks to make.")] = 20,
     out: Annotated[Path | None, typer.Option(help="Write the tasks here, a JSON object a line.")] = None,
+    env: Annotated[str | None, typer.Option(help="The environment: as --set environment.name.")] = None,
+    llm: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="An OpenAI-compatible endpoint explores: as llm.base_url."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="The endpoint's model, or without --llm one to load here: as llm.model."),
+    ] = None,
+    signals: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Explore from the weaknesses that this run found.")
+    ] = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Synthesis alone: explore train worlds without guidance, verify, and show what was admitted."""
-    from coevolve.run import explore_only
+    """Synthesis alone: explore train worlds, abstract, verify, and show all that was done."""
+    from coevolve.alone import explore_alone, unfinished
+    from coevolve.rundir import RunDirectory
 
-    resolved = load_config(config, overrides or ())
+    run = None if signals is None else RunDirectory.existing(signals)
+    base = config if config is not None or run is None else run.path / "config.yaml"
+    resolved = load_config(base, [*_explorer(env, llm, model), *(overrides or ())])
     if out is not None and not out.parent.is_dir():
         raise ConfigError(f"cannot write {out}: there is no directory {out.parent}")
-    rows, refused = explore_only(resolved, n, Console(stderr=True))
+    found = explore_alone(resolved, n, Console(stderr=True), run)
     if out is not None:
         try:
-            out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            out.write_text("".join(json.dumps(row) + "\n" for row in found.tasks))
         except OSError as error:
             raise ConfigError(f"cannot write {out}: {error.strerror}") from None
     if as_json:
-        typer.echo(json.dumps({"tasks": rows, "refused": refused}, indent=2))
-        return
-    _print_tasks(rows)
-    typer.echo("refused: " + (", ".join(f"{k} {v}" for k, v in sorted(refused.items())) or "none"))
+        typer.echo(json.dumps(found.as_json(), indent=2))
+    else:
+        found.tell(Console())
+        _print_tasks(found.tasks)
+        typer.echo("refused: " + (", ".join(f"{k} {v}" for k, v in sorted(found.refused.items())) or "none"))
+    if short := unfinished(found, n):
+        raise RunError(short)
+
+
+def _explorer(env: str | None, llm: str | None, model: str | None) -> list[str]:
+    """The shorthand options of ``explore`` as overrides, quoted so that YAML takes them as they are."""
+    wanted = {"environment.name": env, "llm.base_url": llm, "llm.model": model}
+    given = [f"{key}={json.dumps(value)}" for key, value in wanted.items() if value is not None]
+    if model is not None and llm is None:
+        given.append("llm.base_url=null")
+    return [*given, "explore.kind=llm"] if llm is not None or model is not None else given
 
 
 @app.command()

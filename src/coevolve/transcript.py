@@ -153,7 +153,8 @@ def tell(chapter: Chapter, number: int, console: Console) -> None:
                 if line:
                     say(f"{name}: {line}", indent=4)
     if exploration is not None:
-        say(f"acted: {len(exploration.triplets)} calls" if exploration.triplets else "acted: not one call")
+        acted = f"acted: {len(exploration.triplets)} calls (* changed the state)"
+        say(acted if exploration.triplets else "acted: not one call")
         for index, triplet in enumerate(exploration.triplets):
             seen = triplet.observation
             say(f"{index}. {spelled(triplet.action)}{' *' if triplet.changed else ''}", indent=4)
