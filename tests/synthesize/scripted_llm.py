@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from coevolve.environments.base import Environment
@@ -73,3 +75,11 @@ def explored(environment: Environment, world: World, *calls: ToolCall) -> Explor
             seen = session.call(call)
             triplets.append(Triplet(before, call, seen, session.fingerprint()))
     return Exploration(world, tuple(triplets), "hand")
+
+
+def compare(path: Path, text: str) -> None:
+    """Hold ``text`` against a snapshot; UPDATE_SNAPSHOTS=1 writes it anew."""
+    if os.environ.get("UPDATE_SNAPSHOTS") == "1":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text(), f"{path.name} differs: read it, then run with UPDATE_SNAPSHOTS=1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from brain_abstract import Abstraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_llm import ScriptedLLM, candidates, draft, explored, outage
+from scripted_llm import ScriptedLLM, candidates, compare, draft, explored, outage
 
 from coevolve.config import ExploreConfig
 from coevolve.environments.bfcl import BfclEnvironment
@@ -21,7 +21,7 @@ from coevolve.errors import InfrastructureError
 from coevolve.explore.base import Exploration
 from coevolve.explore.context import ExplorationContext
 from coevolve.explore.scripted import ScriptedExplorer
-from coevolve.llm.base import Ledger, Limits, OutageError, Reply
+from coevolve.llm.base import Ledger, Limits, OutageError, Reply, SpentError
 from coevolve.synthesize.drafts import read
 from coevolve.synthesize.llm import LLMAbstractor
 from coevolve.synthesize.verify import ReplayVerifier
@@ -234,10 +234,9 @@ def test_where_nothing_succeeded_no_model_is_asked() -> None:
     assert ledger.counts["abstract.calls"] == 0
 
 
-def test_a_spent_budget_ends_it_without_an_outage() -> None:
-    ledger = Ledger(Limits(calls=1), Counter({"act.calls": 1}))
-    assert made(candidates(GOOD[0]), ledger=ledger) == []
-    assert ledger.counts["abstract.spent"] == 1
+def test_a_spent_budget_is_told_apart() -> None:
+    with pytest.raises(SpentError):
+        made(candidates(GOOD[0]), ledger=Ledger(Limits(calls=1), Counter({"act.calls": 1})))
 
 
 def test_an_outage_is_no_empty_answer() -> None:
@@ -319,16 +318,8 @@ def rendered(exploration: Exploration, **keys: int) -> str:
     return "\n".join(parts)
 
 
-def compare(name: str, text: str) -> None:
-    path = SNAPSHOTS / f"{name}.txt"
-    if os.environ.get("UPDATE_SNAPSHOTS") == "1":
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert text == path.read_text(), f"{path.name} differs: read it, then run with UPDATE_SNAPSHOTS=1"
-
-
 def test_the_prompt_is_as_it_was() -> None:
-    compare("abstract", rendered(hostile(), turns=2))
+    compare(SNAPSHOTS / "abstract.txt", rendered(hostile(), turns=2))
 
 
 def test_what_tools_answered_is_data_that_cannot_end_its_block() -> None:
@@ -344,8 +335,6 @@ def test_what_tools_answered_is_data_that_cannot_end_its_block() -> None:
 
 def test_over_bfcl_the_selection_of_a_model_becomes_tasks(bfcl: BfclEnvironment) -> None:
     """Words of the templates stand in for a model's: what is selected by index is admitted."""
-    from brain_abstract import Abstraction
-
     explorer = ScriptedExplorer(bfcl, ExploreConfig())
     verifier = ReplayVerifier(bfcl)
     abstractor = LLMAbstractor(bfcl, ExploreConfig(turns=2), ScriptedLLM(Abstraction(turns=2).answer))
