@@ -1,9 +1,9 @@
 """Prompts are template files beside the code that uses them; what others wrote goes in as quoted data.
 
 A template ``prompts/<name>.j2`` of a package begins with the line ``{# version: 1 #}``; the number grows
-whenever its words change, and joins cache keys and transcripts. Text of an environment or of a language
-model is never part of a template: it is a value, and :func:`quote` makes a value unable to end the block
-that it stands in.
+whenever its words change, so that two runs can be told to have used the same. Text of an environment or
+of a language model is never part of a template: it is a value, and :func:`quote` makes a value unable to
+end the block that it stands in.
 """
 
 from __future__ import annotations

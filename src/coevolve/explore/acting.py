@@ -8,20 +8,16 @@ from dataclasses import dataclass, field
 
 from coevolve.environments.base import Session
 from coevolve.errors import BrokenWorldError
-from coevolve.explore.answers import InvalidAnswerError
+from coevolve.explore.answers import PACKAGE, InvalidAnswerError
 from coevolve.explore.calls import bind
 from coevolve.explore.protocol import Exchange, Said, messages, numbered, understand
 from coevolve.explore.trim import shorten
 from coevolve.llm.base import LLM, Ledger, Message, NoToolsError, ProposedCall, Reply, SpentError
+from coevolve.prompting import render
 from coevolve.types import ToolSpec, Triplet
 
 ANSWER = 2000
 """Characters of one answer of a tool that the model is shown; longer ones lose their middle."""
-GO_ON = "That made no call. Go on and use the tools."
-AGAIN = (
-    "That was no JSON object of the form asked for. Answer with one: "
-    '{"calls": [{"name": ..., "arguments": {...}}]} or {"done": true}.'
-)
 
 Opening = Callable[[bool], Sequence[Message]]
 """The messages that come before the conversation, for native tool calls (True) or the text protocol."""
@@ -86,7 +82,7 @@ class Acting:
                 native, reply = self._ask()
                 said = understand(reply, native)
                 executed = len(self.triplets)
-                mark = self._take(reply, said, mark)
+                mark = self._take(reply, said, native, mark)
                 if len(self.triplets) >= self.calls:
                     return "calls"
                 if said.done and (self.triplets or wasted):
@@ -118,7 +114,7 @@ class Acting:
             said, stage=self.stage, ledger=self.ledger, tools=self.tools if native else (), seed=seed
         )
 
-    def _take(self, reply: Reply, said: Said, mark: str) -> str:
+    def _take(self, reply: Reply, said: Said, native: bool, mark: str) -> str:
         """Execute what the reply asks for; returns the state's fingerprint afterwards."""
         calls = numbered(said.calls, self._asked, self._ids)
         self._asked += len(calls)
@@ -130,7 +126,7 @@ class Acting:
         finally:
             # A world that breaks half-way still leaves a conversation that can be read.
             answers += ["the world broke; not executed"] * (len(calls) - len(answers))
-            note = "" if calls else self._note(said)
+            note = "" if calls else self._note(reply, said, native)
             self.exchanges.append(
                 Exchange(reply.text, calls, tuple(answers), note, said.native and bool(calls))
             )
@@ -149,9 +145,12 @@ class Acting:
         self.triplets.append(Triplet(mark, action, observation, after))
         return shorten(observation.text, ANSWER), after
 
-    def _note(self, said: Said) -> str:
+    def _note(self, reply: Reply, said: Said, native: bool) -> str:
         """What to say to a message without a call; a fault is counted."""
         if said.fault:
             self.ledger.fault(said.fault)
-            return AGAIN if not self.llm.native_tools else GO_ON
-        return "" if self.triplets else GO_ON
+        elif self.triplets:
+            return ""
+        return render(
+            PACKAGE, "act.again", fault=bool(said.fault) and not native, cut=reply.finish == "length"
+        )

@@ -15,6 +15,8 @@ from coevolve.llm.base import LLM, Ledger, Message, Reply
 from coevolve.prompting import render
 from coevolve.types import Json
 
+PACKAGE = "coevolve.explore"
+"""Whose prompts are rendered here."""
 M = TypeVar("M", bound=BaseModel)
 _FENCE = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 _SHOWN = 2000
@@ -164,7 +166,7 @@ def ask(
             if not left:
                 ledger.counts[f"{stage}.given_up"] += 1
                 raise
-            again = render("coevolve.explore", "reask", error=str(error))
+            again = render(PACKAGE, "reask", error=str(error))
             said = [
                 *messages,
                 {"role": "assistant", "content": shorten(reply.text, _SHOWN) or "(no answer)"},

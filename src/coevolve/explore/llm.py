@@ -10,10 +10,10 @@ from coevolve.config import ExploreConfig
 from coevolve.environments.base import Environment
 from coevolve.errors import HeldOutError
 from coevolve.explore.acting import Acting, Opening
-from coevolve.explore.answers import InvalidAnswerError
+from coevolve.explore.answers import PACKAGE, InvalidAnswerError
 from coevolve.explore.base import Exploration
 from coevolve.explore.context import ExplorationContext
-from coevolve.explore.reflect import PACKAGE, name_of, reflect
+from coevolve.explore.reflect import name_of, reflect
 from coevolve.explore.trim import Count, estimate
 from coevolve.llm.base import LLM, Ledger, Limits, Message, SpentError
 from coevolve.prompting import render
@@ -79,11 +79,11 @@ class LLMExplorer:
         lead = tuple(name for name in lead if any(tool.name == name for tool in tools))
         focus = [tool.name for tool in rng.sample(tools, min(FOCUS, len(tools)))]
         try:
-            context = self._reflect(signal, rng, ledger) if signal is not None else None
+            context = self._reflect(signal, tools, rng, ledger) if signal is not None else None
         except SpentError:
             ledger.counts["reflect.spent"] += 1
             return Exploration(world, (), self.name, signal, lead)
-        opening = _opening(world, tools, self._config.calls, signal, context, lead, focus)
+        opening = opening_for(world, tools, self._config.calls, signal, context, lead, focus)
         with self._environment.open(world) as session:
             acting = Acting(
                 session, tools, self._llm, opening, self._config.calls, self._config.reasks, rng, ledger
@@ -99,11 +99,14 @@ class LLMExplorer:
             acting.conversation,
         )
 
-    def _reflect(self, signal: Signal, rng: random.Random, ledger: Ledger) -> ExplorationContext | None:
+    def _reflect(
+        self, signal: Signal, tools: Sequence[ToolSpec], rng: random.Random, ledger: Ledger
+    ) -> ExplorationContext | None:
         try:
             return reflect(
                 signal,
                 self._llm,
+                tools=[tool.name for tool in tools],
                 tokens=self._config.context_tokens,
                 reasks=self._config.reasks,
                 rng=rng,
@@ -120,7 +123,7 @@ class LLMExplorer:
         pass
 
 
-def _opening(
+def opening_for(
     world: World,
     tools: Sequence[ToolSpec],
     calls: int,
@@ -129,6 +132,7 @@ def _opening(
     lead: Sequence[str],
     focus: Sequence[str],
 ) -> Opening:
+    """What the model is told before it acts."""
     offered = {tool.name for tool in tools}
     user = render(
         PACKAGE,

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from coevolve.explore.answers import objects
+from coevolve.explore.answers import objects, without_thinking
 from coevolve.explore.calls import decode
 from coevolve.explore.trim import sendable, shorten
 from coevolve.llm.base import Message, ProposedCall, Reply
@@ -106,7 +106,7 @@ def messages(exchanges: Sequence[Exchange], native: bool) -> list[Message]:
 
 
 def _native(exchange: Exchange) -> list[Message]:
-    text = shorten(exchange.text, _SAID)
+    text = _text(exchange)
     if not exchange.calls:
         return [{"role": "assistant", "content": text or SILENCE}, *_note(exchange)]
     spoken: Message = {
@@ -130,7 +130,7 @@ def _native(exchange: Exchange) -> list[Message]:
 
 
 def _plain(exchange: Exchange) -> list[Message]:
-    text = shorten(exchange.text, _SAID)
+    text = _text(exchange)
     if exchange.native:
         shown = [
             {"name": _name(call.name), "arguments": decode(call.arguments) or {}} for call in exchange.calls
@@ -147,6 +147,10 @@ def _plain(exchange: Exchange) -> list[Message]:
 
 def _note(exchange: Exchange) -> list[Message]:
     return [{"role": "user", "content": exchange.note}] if exchange.note else []
+
+
+def _text(exchange: Exchange) -> str:
+    return shorten(without_thinking(exchange.text).strip(), _SAID)
 
 
 def _name(name: str) -> str:

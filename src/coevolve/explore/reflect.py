@@ -7,14 +7,12 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from coevolve.explore.answers import ask
+from coevolve.explore.answers import PACKAGE, ask
 from coevolve.explore.context import ExplorationContext
 from coevolve.explore.trim import Count, estimate, shares, trim
 from coevolve.llm.base import LLM, Ledger, Message
 from coevolve.prompting import render
 from coevolve.types import Observation, Rollout, Signal, Task, ToolCall
-
-PACKAGE = "coevolve.explore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +24,11 @@ class Shown:
     """Whether it is of the signal's own task."""
 
 
-def prompt(signal: Signal, tokens: int, count: Count = estimate) -> list[Message]:
+def prompt(signal: Signal, tools: Sequence[str], tokens: int, count: Count = estimate) -> list[Message]:
     """The request for a signal.
 
     Args:
+        tools: names of the tools that the explorer will have.
         tokens: what the task's text and the rollouts may take together. Each rollout gets an even share;
             what does not fit loses its middle, and what a short one leaves goes to the longer ones.
         count: tokens of a text; without a tokenizer they are estimated at four characters each.
@@ -49,6 +48,7 @@ def prompt(signal: Signal, tokens: int, count: Count = estimate) -> list[Message
         key=signal.task.world.key,
         kind=signal.kind,
         pattern=list(signal.pattern),
+        tools=list(tools),
         turns=list(signal.task.turns) if count(turns) <= given[0] else trim(turns, given[0], count),
         failed=shown[: len(signal.failed)],
         solved=shown[len(signal.failed) :],
@@ -63,6 +63,7 @@ def reflect(
     signal: Signal,
     llm: LLM,
     *,
+    tools: Sequence[str],
     tokens: int,
     reasks: int,
     rng: random.Random,
@@ -77,7 +78,7 @@ def reflect(
     """
     return ask(
         llm,
-        prompt(signal, tokens, count),
+        prompt(signal, tools, tokens, count),
         ExplorationContext,
         stage="reflect",
         ledger=ledger,
