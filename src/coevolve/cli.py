@@ -92,8 +92,9 @@ def explore(
     from coevolve.rundir import RunDirectory
 
     run = None if signals is None else RunDirectory.existing(signals)
-    base = config if config is not None or run is None else run.path / "config.yaml"
-    resolved = load_config(base, [*_explorer(env, llm, model), *(overrides or ())])
+    if config is None and run is not None and (run.path / "config.yaml").exists():
+        config = run.path / "config.yaml"
+    resolved = load_config(config, [*_explorer(env, llm, model), *(overrides or ())])
     if out is not None and not out.parent.is_dir():
         raise ConfigError(f"cannot write {out}: there is no directory {out.parent}")
     found = explore_alone(resolved, n, Console(stderr=True), run)
