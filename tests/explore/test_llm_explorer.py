@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from over_http import CALLS, explore, says, user_text, weakness, world
 
 from coevolve.config import ExploreConfig, LlmConfig
+from coevolve.environments.bfcl import BfclEnvironment
 from coevolve.errors import BrokenWorldError, HeldOutError
+from coevolve.explore.base import Exploration
 from coevolve.explore.llm import LLMExplorer
 from coevolve.llm.base import Ledger, Limits, OutageError
 from coevolve.llm.endpoint import Endpoint
@@ -107,6 +110,44 @@ def test_without_a_ledger_the_limits_of_one_exploration_hold() -> None:
 def test_an_outage_is_an_outage(signal: Signal | None) -> None:
     with pytest.raises(OutageError):
         explore(says("never said"), signal=signal, faults=lambda number, body: status(500))
+
+
+def test_a_conversation_too_long_for_the_model_ends_with_what_it_has() -> None:
+    brain = Brain(KeyValue(), CALLS)
+    full = status(400, "This model's maximum context length is 4096 tokens", code="context_length_exceeded")
+    run = explore(brain.answer, faults=[None, None, full])
+    assert len(run.calls) == 2 and run.ledger.counts["act.ended.context"] == 1
+    with pytest.raises(OutageError):
+        explore(brain.answer, faults=[full])
+
+
+def test_explorations_side_by_side_are_those_that_come_one_after_another() -> None:
+    brain = Brain(KeyValue(), CALLS)
+    worlds = KeyValue().worlds("train")
+    with serve(brain.answer) as server:
+        endpoint = Endpoint(LlmConfig(base_url=server.base_url, model="test"))
+        explorer = LLMExplorer(KeyValue(), CALLS, endpoint)
+
+        def one(place: World) -> Exploration:
+            return explorer.explore(place, random.Random(place.id), weakness(), ledger=Ledger())
+
+        with ThreadPoolExecutor(len(worlds)) as pool:
+            beside = list(pool.map(one, worlds))
+        assert beside == [one(place) for place in worlds]
+        endpoint.close()
+
+
+@pytest.mark.parametrize("tools", ["native", "text"])
+def test_bfcl_is_explored_over_the_wire(bfcl: BfclEnvironment, tools: str) -> None:
+    brain = Brain(bfcl)
+    with serve(brain.answer) as server:
+        settings = {"base_url": server.base_url, "model": "test", "tools": tools}
+        endpoint = Endpoint(LlmConfig.model_validate(settings))
+        place, ledger = bfcl.worlds("train")[3], Ledger()
+        made = LLMExplorer(bfcl, ExploreConfig(), endpoint).explore(place, random.Random(0), ledger=ledger)
+        endpoint.close()
+    assert made.triplets == brain.decisions(place, str(made.conversation[1]["content"]))
+    assert len(made.triplets) == 12 and not any(name.startswith("faults.") for name in ledger.counts)
 
 
 class Brittle(KeyValue):

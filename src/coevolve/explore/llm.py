@@ -15,12 +15,14 @@ from coevolve.explore.base import Exploration
 from coevolve.explore.context import ExplorationContext
 from coevolve.explore.reflect import name_of, reflect
 from coevolve.explore.trim import Count, estimate
-from coevolve.llm.base import LLM, Ledger, Limits, Message, SpentError
+from coevolve.llm.base import LLM, Ledger, Limits, Message, OutageError, SpentError
 from coevolve.prompting import render
 from coevolve.types import Signal, Split, ToolSpec, World
 
 FOCUS = 4
 """Tools drawn for one exploration, so that explorations of one world differ."""
+TOO_LONG = "faults.context_too_long"
+"""Where clients count a prompt that the model cannot read."""
 
 
 class LLMExplorer:
@@ -63,7 +65,8 @@ class LLMExplorer:
         """Reflect on ``signal``, if there is one, and act in ``world`` for at most ``config.calls`` calls.
 
         Where reflection is given up on, the model is shown the signal's task and pattern instead. Where
-        the ledger's limits are reached, what was executed until then still counts.
+        the ledger's limits are reached, or the conversation outgrows the model, what was executed until
+        then still counts.
 
         Raises:
             HeldOutError: the world is not of this explorer's split.
@@ -88,7 +91,7 @@ class LLMExplorer:
             acting = Acting(
                 session, tools, self._llm, opening, self._config.calls, self._config.reasks, rng, ledger
             )
-            acting.run()
+            _run(acting, ledger)
         return Exploration(
             world,
             tuple(acting.triplets),
@@ -121,6 +124,17 @@ class LLMExplorer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         pass
+
+
+def _run(acting: Acting, ledger: Ledger) -> None:
+    """Let it act; a conversation that has outgrown the model is no outage, what was done in it counts."""
+    before = ledger.counts.get(TOO_LONG, 0)
+    try:
+        acting.run()
+    except OutageError:
+        if not acting.triplets or ledger.counts.get(TOO_LONG, 0) == before:
+            raise
+        ledger.counts["act.ended.context"] += 1
 
 
 def opening_for(
