@@ -132,6 +132,7 @@ def test_of_ten_candidates_three_broken_ones_take_no_others_with_them() -> None:
         (draft("Setup and solution at once.", 1, setup=[1]), "not_in_order"),
         (draft("Too many: red, blue, shape, size.", 0, 1, 3, 4, 5), "too_many_selected"),
         (draft("  \n", 0), "empty_instruction"),
+        (draft("...", 0), "empty_instruction"),
         (draft("x" * 3000, 0), "long_instruction"),
         (draft("Nothing to do."), "turn_without_call"),
         ({"turns": []}, "no_call_selected"),

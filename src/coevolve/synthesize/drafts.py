@@ -77,8 +77,8 @@ def read(raw: Json, triplets: Sequence[Triplet], config: ExploreConfig) -> tuple
 
 def _broken(draft: Draft, triplets: Sequence[Triplet], config: ExploreConfig) -> str:
     for turn in draft.turns:
-        if not turn.instruction.strip():
-            return "empty_instruction"
+        if not any(letter.isalnum() for letter in turn.instruction):
+            return "empty_instruction"  # or the dots of the form that was asked for
         if len(turn.instruction) > LONGEST:
             return "long_instruction"
         if not _encodes(turn.instruction):

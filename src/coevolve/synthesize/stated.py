@@ -1,9 +1,10 @@
 """Whether the words of a task, and the answers on the way, tell the agent every value that it needs.
 
 A text need not be repeated letter by letter: case, white space and punctuation between words may differ,
-a number may be spelled (``three``, ``5 %``, ``1,500``), a date may have its month in words, and of an
-option one word or its stem is enough. Flags, blanks and optional arguments at their default need no word.
-A value that is computed from others counts as not told.
+a number may be spelled or rounded (``three``, ``5 %``, ``1,500``), a date may have its month in words, and
+of an option one word or its stem is enough. Flags, blanks, optional arguments at their default, the number
+one (what a singular says) and a choice among few options need no word. A value that is computed from others
+counts as not told.
 """
 
 # ruff: noqa: SIM905 - word lists read better as text
@@ -19,7 +20,8 @@ from coevolve.values import leaves
 
 _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(
-    r"(?<!\w)(-?)(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)\s*(%|k\b|thousand\b|million\b)?", re.I
+    r"(?<!\w)(-?)(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(%|k\b|thousand\b|million\b)?",
+    re.I,
 )
 _PLAIN = re.compile(r"(?<![\w.])\d+(?:\.\d+)?")
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
@@ -40,6 +42,8 @@ _SPELLED = {
 }
 _STEM = 4
 """Letters by which two words of an option are taken for the same: park, parking."""
+_FEW = 4
+"""Options among which an agent that tries several times finds the right one, if nothing else says it."""
 
 
 class Told:
@@ -79,7 +83,7 @@ class Told:
             value = float(number)
         except OverflowError:
             return self._tells_words([str(abs(number))])
-        return any(abs(value - said) <= 1e-9 * max(1.0, abs(value)) for said in self._numbers)
+        return any(_close(value, said) for said in self._numbers)
 
     def _tells_date(self, value: str) -> bool:
         found = _DATE.match(value)
@@ -122,6 +126,8 @@ def unstated(
                     continue
                 options = _options(parameter)
                 for value in leaves(argument):
+                    if value == 1 or (value in options and len(options) <= _FEW):
+                        continue
                     if canonical(value) not in known and not told.tells(value, options):
                         return name, str(value)
                     known.add(canonical(value))
@@ -141,6 +147,14 @@ def _options(parameter: Parameter | None) -> tuple[Json, ...]:
     if parameter is None:
         return ()
     return parameter.options or (parameter.items.options if parameter.items else ())
+
+
+def _close(value: float, said: float) -> bool:
+    """Equal, or ``value`` is a fraction: what was told, rounded to its decimals."""
+    if abs(value - said) <= 1e-9 * max(1.0, abs(value)):
+        return True
+    decimals = len(repr(value).partition(".")[2].rstrip("0"))
+    return decimals > 0 and abs(value - said) <= 0.5 * 10.0**-decimals
 
 
 def _numbers(text: str, words: Sequence[str]) -> set[float]:
