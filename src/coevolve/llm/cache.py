@@ -167,6 +167,7 @@ class CachedLLM:
             except sqlite3.OperationalError as error:  # e.g. locked by another process
                 self._notice(f"the cache of answers {self.path} cannot be read now: {error}")
             except sqlite3.DatabaseError as error:
+                self._database.close()
                 self._set_aside(error)
                 self._database = self._opened()
             return None
@@ -219,6 +220,9 @@ def _connect(path: str) -> sqlite3.Connection:
     # Autocommit; threads take turns by the cache's lock.
     database = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
     try:
+        columns = [column for _, column, *_ in database.execute("PRAGMA table_info(answers)")]
+        if columns not in ([], ["key", "reply", "used"]):
+            raise sqlite3.DatabaseError("it holds something else")
         database.executescript(_TABLES)
     except sqlite3.Error:
         database.close()
