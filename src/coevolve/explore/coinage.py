@@ -30,7 +30,7 @@ def word(rng: random.Random) -> str:
 
 def name(nouns: Callable[[], str], rng: random.Random) -> str:
     """A name as people give to files and folders: one to three words, joined and cased in one manner."""
-    words = [nouns() for _ in range(rng.choice((1, 1, 2, 2, 2, 3)))]
+    words = [nouns() for _ in range(rng.choice((1, 1, 2, 2, 2, 2, 3)))]
     style = rng.random()
     if style < 0.2:
         words = [w.title() for w in words]
@@ -70,7 +70,7 @@ def figure(rng: random.Random) -> str:
 
 
 def phrase(words: Sequence[str], nouns: Callable[[], str], rng: random.Random) -> str:
-    """Two to sixteen words in no order that a grammar would foretell, punctuated as notes are."""
+    """Two to twelve words in no order that a grammar would foretell, punctuated as notes are."""
     style = rng.random()
     if style < 0.3:  # a list of labelled figures
         joint = rng.choice((", ", "; ", " | ", " "))
@@ -81,7 +81,7 @@ def phrase(words: Sequence[str], nouns: Callable[[], str], rng: random.Random) -
         ]
         return joint.join(items)
     drawn: list[str] = []
-    for _ in range(rng.randint(2, 10) if style < 0.85 else rng.randint(8, 16)):
+    for _ in range(rng.randint(2, 7) if style < 0.9 else rng.randint(8, 12)):
         kind = rng.random()
         drawn.append(nouns() if kind < 0.35 else figure(rng) if kind < 0.42 else rng.choice(words))
         if rng.random() < 0.08:

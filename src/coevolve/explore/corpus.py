@@ -77,7 +77,7 @@ class Corpus:
 
     def noun(self, rng: random.Random) -> str:
         """A noun that is known, or one that nobody has seen."""
-        return coinage.word(rng) if rng.random() < 0.4 else rng.choice(self.nouns)
+        return coinage.word(rng) if rng.random() < 0.3 else rng.choice(self.nouns)
 
     def person(self, known: Sequence[str], rng: random.Random) -> str:
         """A first or last name: a known one, or a coined one."""
@@ -126,9 +126,9 @@ def _name(corpus: Corpus, rng: random.Random) -> str:
 def _text(corpus: Corpus, rng: random.Random, description: str) -> str:
     known = corpus.of("text")
     style = rng.random()
-    if style < 0.45:
+    if style < 0.4:
         text = coinage.phrase(corpus.prose, lambda: corpus.noun(rng), rng)
-    elif known and style < 0.65:
+    elif known and style < 0.6:
         text = " ".join(rng.choice(known).split()[:18])
         text = re.sub(r"\d+", lambda m: str(rng.randint(10 ** (len(m[0]) - 1), 10 ** len(m[0]) - 1)), text)
     else:

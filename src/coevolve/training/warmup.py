@@ -24,7 +24,7 @@ from coevolve.types import Tokens
 class WarmupRecipe:
     """Everything that shapes the supervised warm-up, beside its tasks."""
 
-    steps: int = 2000
+    steps: int = 3000
     batch: int = 32
     learning_rate: float = 2e-3
     """AdamW's, for embeddings and norms."""
