@@ -197,8 +197,8 @@ class EvolveConfig(Section):
     def _joins_before_the_next(self) -> Self:
         if self.every and self.lag >= self.every:
             raise ValueError(
-                f"evolve.lag ({self.lag}) must be less than evolve.every ({self.every}): an evolution's tasks "
-                "join before the next one begins"
+                f"evolve.lag ({self.lag}) must be less than evolve.every ({self.every}): an evolution "
+                "must have joined before the next one begins"
             )
         return self
 

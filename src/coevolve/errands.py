@@ -110,7 +110,9 @@ class Window:
         self._flying: deque[tuple[Errand, Account, Future[Found] | None]] = deque()
         self._over = threading.Event()
 
-    def __len__(self) -> int:
+    @property
+    def in_flight(self) -> int:
+        """Errands launched whose finds have not been taken yet."""
         return len(self._flying)
 
     @property

@@ -205,20 +205,20 @@ class Evolution:
             window: from :meth:`window`, for a caller that may cancel it from another thread; the
                 evolution then ends early, and ``book`` holds only a part.
         """
-        window = window or self.window()
+        window = self.window() if window is None else window
         purse = Purse(plan.budget, self._limits, window.size)
         admitted = explorations = launched = failures = 0
         outage = short_of = ""
         try:
             while admitted < plan.wanted and failures < PATIENCE and not window.cancelled:
-                while len(window) < window.size and launched < plan.attempts:
+                while window.in_flight < window.size and launched < plan.attempts:
                     limits = purse.deal(window.ledgers)
                     errand = next(plan.errands, None) if limits else None
                     if limits is None or errand is None:
                         break
                     window.launch(errand, limits)
                     launched += 1
-                if not window:
+                if not window.in_flight:
                     short_of = purse.blocked
                     break
                 found = window.next()
@@ -236,8 +236,8 @@ class Evolution:
                 if short_of:
                     book.count("evolutions.budget_spent")
                     book.count(f"evolutions.budget_spent.{short_of}")
-                if window:
-                    book.count("explorations.not_needed", len(window))
+                if window.in_flight:
+                    book.count("explorations.not_needed", window.in_flight)
                 for ledger in window.discard():
                     _count_usage(ledger, book)
         finally:
