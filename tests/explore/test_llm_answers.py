@@ -24,6 +24,24 @@ def test_ids_of_calls_are_made_unique() -> None:
     assert [call.id for call in numbered(asked, 7, set())] == ["a", "call00008", "call00009"]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[" * 40 + "]" * 40,
+        "[" * 5000 + "]" * 5000,
+        "9" * 400,
+        "1e999",
+        "NaN",
+        '"\\ud800"',
+        '"' + "a" * 30_000 + '"',
+    ],
+)
+def test_values_that_cannot_be_stored_or_sent_are_refused(value: str) -> None:
+    anything = ToolSpec("keep", "", {"type": "object", "properties": {"it": {}}})
+    with pytest.raises(InvalidAnswerError, match="JSON object"):
+        bind(ProposedCall("", "keep", f'{{"it": {value}}}'), {"keep": anything})
+
+
 def test_null_for_what_need_not_be_given_is_left_out() -> None:
     schema: dict[str, Json] = {"type": "object", "properties": {"n": {"type": "integer"}}}
     spec = ToolSpec("roll", "", schema)

@@ -12,6 +12,10 @@ from coevolve.types import Json, ToolCall, ToolSpec
 
 _MOST = 20_000
 """Characters of one call's arguments."""
+_DEEPEST = 17
+"""Levels of one call's arguments."""
+_LARGEST = 1024
+"""Bits of a whole number."""
 
 
 def bind(call: ProposedCall, tools: Mapping[str, ToolSpec]) -> ToolCall:
@@ -55,4 +59,12 @@ def decode(text: str) -> dict[str, Json] | None:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and _plain(value, _DEEPEST) else None
+
+
+def _plain(value: Json, depth: int) -> bool:
+    """Neither nested deeper than a policy may write it, nor with numbers that nobody can store."""
+    if isinstance(value, (dict, list)):
+        inner = value.values() if isinstance(value, dict) else value
+        return depth > 0 and all(_plain(item, depth - 1) for item in inner)
+    return not isinstance(value, int) or value.bit_length() <= _LARGEST
