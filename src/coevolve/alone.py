@@ -25,7 +25,7 @@ from coevolve.pool import Pool, SignalRecord
 from coevolve.pool.listing import task_rows
 from coevolve.progress import stage
 from coevolve.rundir import RunDirectory
-from coevolve.transcript import Chapter, row, tell, usage_line, usage_of
+from coevolve.transcript import Chapter, row, tell, usage_in, usage_line
 
 N = TypeVar("N", int, float)
 
@@ -88,9 +88,8 @@ def explore_alone(config: Config, n: int, console: Console, run: RunDirectory | 
                 growth = evolution.grow(plan, pool, bar.update)
         rows = [task for task in task_rows(pool) if task["id"] not in known]
         refused = _more(pool.refused(), before)
-        usage = _more(pool.counters(), counted)
-    usage = {name.removeprefix("llm."): value for name, value in usage.items() if name.startswith("llm.")}
-    return Alone(tuple(chapters), rows, refused, usage_of(usage), growth)
+        usage = usage_in(_more(pool.counters(), counted))
+    return Alone(tuple(chapters), rows, refused, usage, growth)
 
 
 @contextmanager

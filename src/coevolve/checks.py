@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve.config import Config, EnvironmentConfig
+from coevolve.config import Config, EnvironmentConfig, LlmConfig
 from coevolve.environments.base import Environment
 from coevolve.errors import ConfigError
 from coevolve.types import Split
@@ -55,6 +55,7 @@ def examine() -> list[Finding]:
         _trl(),
         _package("peft", "for LoRA adapters", "train"),
         _package("vllm", "to generate quickly on GPUs", "vllm"),
+        _package("openai", "for an LLM behind an endpoint as explorer", "llm"),
     ]
     for name, state in known().items():
         found.append(Finding(f"environment {name}", state.startswith("ready"), state))
@@ -153,6 +154,7 @@ def check_recipe(config: Config) -> list[str]:
         f"checked: environment {environment.name} ({environment.version}), worlds: {worlds}",
         f"checked: a step of {train.tasks_per_step} tasks x {train.group_size} = {rollouts} rollouts",
         f"checked: signals {', '.join(n for n, section in wanted.items() if section) or 'none'}",
+        *_check_explorer(config),
         _check_model(config),
         *_check_training(config),
     ]
@@ -165,6 +167,53 @@ def insist_on_worlds(environment: Environment, config: EnvironmentConfig) -> Non
     chosen = "" if config.classes == "all" else f" with environment.classes {', '.join(config.classes)}"
     way = "give it some" if config.classes == "all" else "name more classes, or use environment.classes: all"
     raise ConfigError(f"environment {config.name}{chosen} has no train worlds to explore: {way}")
+
+
+def _check_explorer(config: Config) -> list[str]:
+    """Who explores, and the language model where one is asked; nothing goes over a network."""
+    from coevolve.explorers import asks_llm, check_staff
+
+    check_staff(config)
+    lines = [f"checked: explorer {config.explore.kind}"]
+    llm = config.llm
+    if not asks_llm(config):
+        return lines
+    if llm.base_url is None:
+        return [*lines, f"not checked: language model {llm.model}, loaded here"]
+    from coevolve.llm.endpoint import Endpoint
+
+    Endpoint(llm).close()
+    key = f"with the key in {llm.key}" if os.environ.get(llm.key) else f"without a key ({llm.key} is not set)"
+    return [
+        *lines,
+        f"checked: language model {llm.model} at {llm.base_url}, {key}; not checked: whether it answers "
+        f"('coevolve doctor --llm {llm.base_url}' asks)",
+    ]
+
+
+def ask_endpoint(config: LlmConfig, seconds: float = 10.0) -> Finding:
+    """Whether the endpoint answers, and with which models; the one check that uses a network."""
+    what = f"endpoint {config.base_url}"
+    try:
+        import openai
+    except ImportError:
+        return Finding(what, False, "cannot be asked: pip install 'coevolve[llm]'")
+    key = os.environ.get(config.key, "").strip()
+    client = openai.OpenAI(base_url=config.base_url, api_key=key or "none", timeout=seconds, max_retries=0)
+    try:
+        names = [model.id for model in client.models.list().data]
+    except openai.APIStatusError as error:
+        return Finding(
+            what, False, f"refuses to list its models ({error.status_code}); key from {config.key}"
+        )
+    except Exception as error:  # whatever a wrong URL or a server of another kind brings about
+        said = " ".join(str(error).split())[:200]
+        return Finding(what, False, f"gives no answer ({said.replace(key, '***') if key else said})")
+    finally:
+        client.close()
+    there = config.model in names if config.model else bool(names)
+    detail = f"answers with {', '.join(names[:8]) or 'no model'}"
+    return Finding(what, there, detail if there else f"{detail}; not with {config.model or 'any'}")
 
 
 def _check_model(config: Config) -> str:

@@ -195,16 +195,24 @@ def add_environment(name: str) -> None:
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    llm: Annotated[
+        str | None, typer.Option(metavar="URL", help="Ask this endpoint too; else no network is used.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="The model that the endpoint should have.")] = "",
+    overrides: Overrides = None,
+) -> None:
     """What this machine has and lacks, and what follows from it."""
-    from coevolve.checks import consequences, examine
+    from coevolve.checks import ask_endpoint, consequences, examine
 
+    config = load_config(None, [*_explorer(None, llm, model), *(overrides or ())])
     findings = examine()
-    for finding in findings:
+    asked = [ask_endpoint(config.llm)] if llm is not None else []
+    for finding in [*findings, *asked]:
         typer.echo(str(finding))
     for sentence in consequences(findings):
         typer.echo(f"so: {sentence}")
-    if any(finding.needed and not finding.ok for finding in findings):
+    if any(finding.needed and not finding.ok for finding in findings) or not all(f.ok for f in asked):
         raise typer.Exit(1)
 
 

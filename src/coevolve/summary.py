@@ -15,8 +15,10 @@ from coevolve.environments.base import Environment
 from coevolve.evaluation.between import evaluations
 from coevolve.evaluation.heldout import HeldOut
 from coevolve.evaluation.scores import Score
+from coevolve.explorers import asks_llm
 from coevolve.pool import Pool
 from coevolve.rundir import RunDirectory, write_atomic
+from coevolve.transcript import usage_in, usage_line
 
 _KEYS = {"benchmark": "heldout", "unguided": "heldout_unguided"}
 _LABELS = (("benchmark turns", "heldout"), ("unguided tasks", "heldout_unguided"))
@@ -51,9 +53,19 @@ def summarise(
         "admitted": admitted,
         "refused": pool.refused(),
         "rollouts": {name: sum(line[name] for line in log) for name in ("solved", "failed", "invalid")},
+        "llm": _asked(config, pool),
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "seconds_training": {name: round(value, 1) for name, value in training.items()},
     }
+
+
+def _asked(config: Config, pool: Pool) -> dict[str, Any] | None:
+    """What a language model was asked for in stages 2 and 3; None where none was."""
+    usage = usage_in(pool.counters())
+    if not usage["calls"] and not usage["faults"]:
+        return None
+    asked = config.llm.model if asks_llm(config) else f"the policy ({config.model})"
+    return {"explorer": config.explore.kind, "model": asked, **usage}
 
 
 def _entry(test: HeldOut, before: Mapping[str, Any], after: Score) -> dict[str, Any]:
@@ -109,6 +121,7 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
         f"admitted: {_counts(summary['admitted'])}",
         f"refused candidates: {_counts(summary['refused'])}",
         f"rollouts: {rollouts['solved']} solved, {rollouts['failed']} failed, {rollouts['invalid']} invalid",
+        *([f"asked {summary['llm']['model']}: {usage_line(summary['llm'])}"] if summary.get("llm") else []),
         "seconds: " + ", ".join(f"{name} {value:.0f}" for name, value in summary["seconds"].items()),
     ]
 

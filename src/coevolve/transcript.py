@@ -21,6 +21,8 @@ from coevolve.types import Candidate, Signal, ToolCall, Triplet, Verdict, World,
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _WIDTH = 240
 """Characters of one answer that a reader is shown; the JSON has all of it."""
+COUNTED = "llm."
+"""What the pool's counters of a ledger's counts begin with."""
 _TOTALS = ("calls", "prompt_tokens", "completion_tokens", "seconds", "money")
 _APART = ("paid", "cached", "faults")
 
@@ -42,8 +44,9 @@ class Chapter:
 
 
 def usage_of(counts: Mapping[str, float]) -> dict[str, Any]:
-    """A ledger's counts summed up: ``calls``, ``tokens``, ``money``, ``seconds``, the same by stage, and
-    ``faults`` by kind."""
+    """A ledger's counts summed up: ``calls``, ``tokens``, ``money``, ``seconds``, the same by stage;
+    ``paid`` for what was really asked and ``cached`` for answers that were there already; ``faults`` by kind.
+    """
     stages: dict[str, dict[str, float]] = {}
     faults: dict[str, int] = {}
     for name, value in sorted(counts.items()):
@@ -61,10 +64,16 @@ def usage_of(counts: Mapping[str, float]) -> dict[str, Any]:
         "tokens": total("prompt_tokens", "completion_tokens"),
         "money": total("money"),
         "seconds": total("seconds"),
+        "paid": {name: _number(counts.get(f"paid.{name}", 0.0)) for name in ("calls", "tokens", "money")},
         "cached": _number(counts.get("cached.calls", 0.0)),
         "stages": stages,
         "faults": faults,
     }
+
+
+def usage_in(counters: Mapping[str, float]) -> dict[str, Any]:
+    """The same out of a pool's counters."""
+    return usage_of({n.removeprefix(COUNTED): v for n, v in counters.items() if n.startswith(COUNTED)})
 
 
 def usage_line(usage: Mapping[str, Any]) -> str:
