@@ -113,6 +113,20 @@ def test_a_model_that_never_ends_is_ended() -> None:
     assert reason == "unsolved" and len(llm.asked) == 3
 
 
+def test_a_try_that_outgrows_the_models_context_has_failed() -> None:
+    ledger = Ledger()
+
+    def too_long(messages: Sequence[Message]) -> str:
+        ledger.fault("context_too_long")
+        raise outage()
+
+    llm = ScriptedLLM(calling(put("size")), too_long, calling(put("shape")), DONE)
+    assert refusal(LLMSolverGate(KeyValue(), llm, tries=2), ledger=ledger) is None
+    assert ledger.counts["solve.ended.context"] == 1
+    with pytest.raises(OutageError):  # a prompt that never fits is no try
+        refusal(LLMSolverGate(KeyValue(), ScriptedLLM(too_long)), ledger=ledger)
+
+
 def test_an_ordinary_errand_is_safe_and_harm_is_refused_with_the_reason() -> None:
     assert refusal(SafetyGate(ScriptedLLM(SAFE))) is None
     judge = ScriptedLLM('Well: {"safe": false, "why": "It threatens someone."}')

@@ -9,8 +9,9 @@ from dataclasses import replace
 from coevolve.environments.base import Environment, Session
 from coevolve.errors import BrokenWorldError
 from coevolve.explore.acting import Acting, Opening
+from coevolve.explore.llm import TOO_LONG
 from coevolve.explore.protocol import Exchange
-from coevolve.llm.base import LLM, Ledger, Message, SpentError
+from coevolve.llm.base import LLM, Ledger, Message, OutageError, SpentError
 from coevolve.prompting import render
 from coevolve.types import Task, ToolSpec
 
@@ -28,7 +29,7 @@ def attempt(
     calls: int = CALLS,
     reasks: int = 2,
 ) -> float:
-    """The environment's reward for one try, in [0, 1]; 0 where the model broke the world.
+    """The environment's reward for one try, in [0, 1]; 0 where the world broke or the context was too short.
 
     The model sees what the agent would see: the user's messages, the tools of each turn, and the answers
     to its own calls. Usage is counted under ``solve``.
@@ -42,6 +43,7 @@ def attempt(
         InfrastructureError: the world is lost.
     """
     exchanges: list[Exchange] = []
+    too_long = ledger.counts.get(TOO_LONG, 0)
     with environment.open(task.world) as session:
         try:
             for turn, text in enumerate(task.turns):
@@ -52,6 +54,11 @@ def attempt(
                 session.end_turn()
             return environment.grade(task, session).reward
         except BrokenWorldError:
+            return 0.0
+        except OutageError:
+            if not exchanges or ledger.counts.get(TOO_LONG, 0) == too_long:
+                raise
+            ledger.counts["solve.ended.context"] += 1
             return 0.0
 
 
