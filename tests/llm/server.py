@@ -247,7 +247,7 @@ async def _respond(fault: Fault | None, answer: Callable[[], str | Body], asked:
         return StreamingResponse(
             _half(written), media_type="application/json", headers={"content-length": str(len(written))}
         )
-    return JSONResponse(whole)
+    return Response(json.dumps(whole), media_type="application/json")  # escapes what UTF-8 cannot hold
 
 
 def message(said: str | Body) -> Body:

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 import server as faulty
+from hypothesis import given
+from hypothesis import strategies as st
 from server import Server, serve
 
 from coevolve.config import LlmConfig
 from coevolve.errors import ConfigError
 from coevolve.llm.base import Ledger, Limits, NoToolsError, OutageError, SpentError
 from coevolve.llm.endpoint import Endpoint
+from coevolve.llm.faults import AnswerFault, read_answer, retry_after
 from coevolve.types import ToolSpec
 
 ASK = [{"role": "system", "content": "You explore."}, {"role": "user", "content": "What next?"}]
@@ -366,8 +369,9 @@ def test_endpoint_that_has_answered_is_configured_rightly() -> None:
 def test_refused_request_is_not_sent_again(fault: faulty.Fault, kind: str) -> None:
     with serve(hello, [fault] * 3) as server, client(server) as llm:
         ledger = Ledger()
-        with pytest.raises(OutageError, match="refuses the request"):
+        with pytest.raises(OutageError, match="refuses the request") as caught:
             llm.complete(ASK, stage="act", ledger=ledger)
+        assert isinstance(caught.value, TooLongError) == (kind == "context_too_long")
         assert len(server.received) == 1 and ledger.counts[f"faults.{kind}"] == 1
 
 
@@ -395,9 +399,66 @@ def test_damaged_text_of_a_model_reaches_the_caller_as_it_is() -> None:
     assert json.loads(wrong.text) == {"steps": {"value": ["a", "b"]}, "n": [1]}
 
 
-def test_base_url_must_be_one() -> None:
-    with pytest.raises(ConfigError, match="must begin with http"):
-        Endpoint(LlmConfig(base_url="localhost:8000/v1", model="m"))
+@pytest.mark.parametrize(
+    "url", ["localhost:8000/v1", "http://", "http://[::1", "http://host:99999/v1", "http://my host/v1"]
+)
+def test_base_url_must_be_one(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"llm\.base_url: .* is no address"):
+        Endpoint(LlmConfig(base_url=url, model="m"))
+
+
+def test_name_tells_no_secret() -> None:
     endpoint = Endpoint(LlmConfig(base_url="http://user:secret@host:1/v1?key=secret", model="m"))
     assert endpoint.name == "m@http://host:1/v1"
     endpoint.close()
+
+
+def test_half_a_character_breaks_nothing() -> None:
+    """JSON can spell what UTF-8 cannot hold; a model or a tool that writes it must not end the run."""
+    said = {"content": "a\ud800b", "tool_calls": [{"name": "cd", "arguments": {"folder": "\udfff"}}]}
+    with serve(lambda body: said) as server, client(server) as llm:
+        asked = [{"role": "user", "content": "x\ud800y"}]
+        reply = llm.complete(asked, stage="act", ledger=Ledger(), tools=[CD])
+    assert reply.text == "a?b" and json.loads(reply.calls[0].arguments) == {"folder": "\udfff"}
+    assert server.received[0].body["messages"] == [{"role": "user", "content": "x?y"}]
+
+
+SHAPES = st.sampled_from(
+    ["choices", "message", "content", "tool_calls", "function", "name", "arguments", "error", "usage", "text"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(SHAPES, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_any_body_is_an_answer_or_a_fault(body: Any) -> None:
+    inside = {"message": {"content": None, "tool_calls": [{"id": 1, "function": body}]}}
+    for whole in (
+        body,
+        {"choices": body, "usage": body},
+        {"choices": [{"message": body}], "usage": {"prompt_tokens": body, "completion_tokens": body}},
+        {"choices": [{"message": {"content": body, "tool_calls": body}}]},
+        {"choices": [inside]},
+    ):
+        try:
+            reply, usage = read_answer(json.dumps(whole).encode())
+        except AnswerFault as fault:
+            assert fault.kind in ("error_body", "empty_choices", "wrong_shape", "empty_content")
+        else:
+            assert reply.text.strip() or reply.calls
+            assert usage is None or min(usage) >= 0
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_answer_or_a_fault(body: bytes) -> None:
+    with contextlib.suppress(AnswerFault):
+        read_answer(body)
+
+
+@given(st.text(max_size=30))
+def test_any_retry_after_is_a_time_or_nothing(text: str) -> None:
+    told = retry_after({"retry-after": text, "retry-after-ms": text})
+    assert told is None or 0 <= told < float("inf")

@@ -132,7 +132,7 @@ def test_limits_are_honoured(parts: tuple[Any, Any]) -> None:
 
 def test_prompt_beyond_the_window_is_an_outage(parts: tuple[Any, Any]) -> None:
     ledger = Ledger()
-    with pytest.raises(OutageError, match="can read 256 tokens"):
+    with pytest.raises(TooLongError, match="can read 256 tokens"):
         ask(local(parts), ledger=ledger, messages=[{"role": "user", "content": "explore " * 300}])
     assert ledger.counts["faults.context_too_long"] == 1
 

@@ -26,6 +26,10 @@ class NoToolsError(OutageError):
     """The endpoint refuses native tools: ``native_tools`` is False from now on, ask by the text protocol."""
 
 
+class TooLongError(OutageError):
+    """The model cannot read a conversation as long as this one; asking again does not help."""
+
+
 class SpentError(InfrastructureError):
     """This exploration's share of the budget is used up; what it has found so far still counts."""
 
@@ -140,6 +144,7 @@ class LLM(Protocol):
 
         Raises:
             NoToolsError: an OutageError; ``tools`` were given and cannot be, so ask again without them.
+            TooLongError: an OutageError; the messages are more than the model can read.
             OutageError: no usable answer after all retries; each fault is in the ledger.
             SpentError: the ledger's limits leave no room.
         """

@@ -133,7 +133,7 @@ class CachedLLM:
             self.config.temperature,
             room,
         ]
-        return hashlib.sha256(canonical(shaped_by).encode()).hexdigest()
+        return hashlib.sha256(canonical(shaped_by).encode(errors="surrogatepass")).hexdigest()
 
     @contextmanager
     def _alone(self, key: str) -> Iterator[None]:

@@ -18,7 +18,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from coevolve.config import LlmConfig
 from coevolve.errors import ConfigError
 from coevolve.llm import requests
-from coevolve.llm.base import Ledger, Message, NoToolsError, OutageError, Reply, SpentError
+from coevolve.llm.base import Ledger, Message, NoToolsError, OutageError, Reply, SpentError, TooLongError
 from coevolve.llm.faults import AnswerFault, read_answer, retry_after, short
 from coevolve.llm.spending import Meter, estimated_prompt, estimated_tokens
 from coevolve.types import Json, ToolSpec
@@ -77,8 +77,10 @@ class Endpoint:
 
     def __init__(self, config: LlmConfig, back_off: float = 0.5) -> None:
         url = config.base_url or ""
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"llm.base_url: {url!r} must begin with http:// or https://")
+        if not _is_address(url):
+            raise ConfigError(
+                f"llm.base_url: {url!r} is no address such as http://localhost:8000/v1 or https://api.host.com/v1"
+            )
         self.config = config
         self.name = f"{config.model}@{_plain(url)}"
         self.concurrency = config.concurrency
@@ -183,7 +185,8 @@ class Endpoint:
         try:
             reply: Reply = await retrying(self._attempt, ask)
         except AnswerFault:
-            raise self._outage(ask, f"{self.config.attempts} requests") from None
+            times = self.config.attempts
+            raise self._outage(ask, f"{times} requests" if times > 1 else "one request") from None
         self.meter.answered(ask.ledger, ask.stage)
         return reply
 
@@ -277,7 +280,8 @@ class Endpoint:
             ) from None
         too_long = any(words in error.message.lower() for words in _TOO_LONG)
         ask.ledger.fault("context_too_long" if too_long else "refused")
-        raise OutageError(f"{self.name} refuses the request ({said})") from None
+        kind = TooLongError if too_long else OutageError
+        raise kind(f"{self.name} refuses the request ({said})") from None
 
     def _deadline(self, ask: _Ask) -> float:
         return max(0.0, min(self.config.seconds, ask.left, _seconds_left(ask.ledger)))
@@ -318,6 +322,15 @@ class Endpoint:
 def _seconds_left(ledger: Ledger) -> float:
     limit = ledger.limits.seconds
     return float("inf") if limit is None else limit - ledger.total("seconds")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an IPv6 address that cannot be
+        return False
+    return whole and url.isprintable() and " " not in url
 
 
 def _plain(url: str) -> str:

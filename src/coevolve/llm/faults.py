@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coevolve.llm.base import ProposedCall, Reply
+from coevolve.llm.requests import readable
 
 
 class AnswerFault(Exception):
@@ -90,10 +91,10 @@ def _reply(choice: Any) -> Reply:
 
 def _text(content: Any) -> str:
     if content is None or isinstance(content, str):
-        return content or ""
+        return readable(content or "")
     if not isinstance(content, list):
         raise TypeError(f"content is a {type(content).__name__}")
-    return "".join(part["text"] for part in content if part.get("type") == "text")
+    return readable("".join(part["text"] for part in content if part.get("type") == "text"))
 
 
 def _call(n: int, call: Any) -> ProposedCall:
@@ -103,12 +104,12 @@ def _call(n: int, call: Any) -> ProposedCall:
         raise TypeError(f"a tool's name is a {type(name).__name__}")
     if not isinstance(arguments, str):  # some servers send the object itself
         arguments = "{}" if arguments is None else json.dumps(arguments)
-    return ProposedCall(str(call.get("id") or f"call_{n}"), name, arguments)
+    return ProposedCall(readable(str(call.get("id") or f"call_{n}")), readable(name), readable(arguments))
 
 
 def _usage(usage: Any) -> tuple[int, int] | None:
     try:
         prompt, completion = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, OverflowError):
         return None
     return (prompt, completion) if prompt >= 0 and completion >= 0 else None

@@ -15,8 +15,9 @@ from jinja2 import TemplateError
 
 from coevolve.config import LlmConfig
 from coevolve.errors import ConfigError
-from coevolve.llm.base import Ledger, Message, NoToolsError, OutageError, Reply
+from coevolve.llm.base import Ledger, Message, NoToolsError, OutageError, Reply, TooLongError
 from coevolve.llm.faults import short
+from coevolve.llm.requests import readable
 from coevolve.llm.spending import LEAST_ROOM, Meter
 from coevolve.types import Json, ToolSpec
 
@@ -114,7 +115,7 @@ class LocalModel:
         window = getattr(self.model.config, "max_position_embeddings", None)
         if window is not None and (room := min(room, window - len(prompt))) < LEAST_ROOM:
             ledger.fault("context_too_long")
-            raise OutageError(
+            raise TooLongError(
                 f"{self.name} can read {window} tokens, and this prompt has {len(prompt)}; lower "
                 "explore.context_tokens or explore.calls, or use a model with a longer context"
             )
@@ -202,7 +203,7 @@ class LocalModel:
 
     def _plain(self, message: Message, ledger: Ledger) -> dict[str, str]:
         """Role and text; a control token that a tool or a user wrote becomes ordinary text."""
-        content = str(message.get("content") or "")
+        content = readable(str(message.get("content") or ""))
         for token in self._control:
             if token in content:
                 ledger.fault("control_token")

@@ -6,6 +6,7 @@ whole until the endpoint names a part that it does not take; that part is left o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,18 @@ _FEATURES = ("tools", "response_format")
 """Also refused by a 500 or 501: llama.cpp says 500 to tools where its model has no template for them."""
 
 
+def readable(text: str) -> str:
+    """``text`` with a question mark for each half of a character, which no encoding can carry."""
+    return text.encode(errors="replace").decode()
+
+
+def sendable(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """``messages`` as they can go over the wire, whatever a world or a model has written into them."""
+    plain = [dict(message) for message in messages]
+    written = json.dumps(plain, ensure_ascii=False)
+    return plain if written == (clean := readable(written)) else list(json.loads(clean))
+
+
 def build(
     model: str,
     messages: Sequence[Message],
@@ -33,7 +46,7 @@ def build(
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The whole body of a chat completion; ``settings`` are ``seed``, ``temperature``, ``max_tokens``."""
-    body: dict[str, Any] = {"model": model, "messages": [dict(message) for message in messages], **settings}
+    body: dict[str, Any] = {"model": model, "messages": sendable(messages), **settings}
     if tools:
         body["tools"] = [tool_shape(tool) for tool in tools]
     if schema is not None:
