@@ -23,6 +23,7 @@ from coevolve.explore.base import Exploration
 from coevolve.explore.context import ExplorationContext
 from coevolve.guidance import breaking_points
 from coevolve.pool import Pool
+from coevolve.prompting import version
 from coevolve.run import execute
 from coevolve.transcript import Chapter, tell
 from coevolve.types import Observation, ToolCall, Triplet
@@ -108,6 +109,7 @@ def test_a_model_behind_an_endpoint_explores_unguided(said: Any, server: Server,
     assert verdicts.count("admitted") == 3
     assert found["usage"]["calls"] >= sum(e["usage"]["calls"] for e in told)
     assert set(found["usage"]["stages"]) == {"act", "abstract"}
+    assert all(e["prompts"]["act.system"] == version("coevolve.explore", "act.system") for e in told)
     # What was admitted was really done: each call of a solution is the action of a triplet.
     for exploration in told:
         actions = [triplet["action"] for triplet in exploration["triplets"]]

@@ -150,7 +150,7 @@ class ExploreConfig(Section):
     )
     reasks: int = Field(2, ge=0, description="Times that a model is asked again after an invalid answer.")
     seconds: float = Field(300.0, gt=0, description="Time that one exploration by a model may wait for it.")
-    tokens: int = Field(60_000, ge=1, description="Tokens that one exploration by a model may use.")
+    tokens: int = Field(120_000, ge=1, description="Tokens that one exploration by a model may use.")
 
 
 class SolverConfig(Section):

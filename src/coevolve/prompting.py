@@ -61,6 +61,16 @@ def version(package: str | Path, name: str) -> int:
     return int(found[1])
 
 
+def versions(package: str) -> dict[str, int]:
+    """The version of every template of a package, by name: what two runs can be compared by."""
+    names = sorted(file.name for file in files(package).joinpath("prompts").iterdir())
+    return {
+        name.removesuffix(".j2"): version(package, name.removesuffix(".j2"))
+        for name in names
+        if name.endswith(".j2")
+    }
+
+
 @lru_cache(maxsize=256)
 def _source(package: str | Path, name: str) -> str:
     folder = package if isinstance(package, Path) else files(package).joinpath("prompts")

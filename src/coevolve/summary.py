@@ -17,6 +17,7 @@ from coevolve.evaluation.heldout import HeldOut
 from coevolve.evaluation.scores import Score
 from coevolve.explorers import asks_llm
 from coevolve.pool import Pool
+from coevolve.prompting import versions
 from coevolve.rundir import RunDirectory, write_atomic
 from coevolve.transcript import usage_in, usage_line
 
@@ -65,7 +66,8 @@ def _asked(config: Config, pool: Pool) -> dict[str, Any] | None:
     if not usage["calls"] and not usage["faults"]:
         return None
     asked = config.llm.model if asks_llm(config) else f"the policy ({config.model})"
-    return {"explorer": config.explore.kind, "model": asked, **usage}
+    prompts = versions("coevolve.explore") | versions("coevolve.synthesize")
+    return {"explorer": config.explore.kind, "model": asked, "prompts": prompts, **usage}
 
 
 def _entry(test: HeldOut, before: Mapping[str, Any], after: Score) -> dict[str, Any]:

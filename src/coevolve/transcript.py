@@ -99,6 +99,7 @@ def row(chapter: Chapter) -> dict[str, Any]:
         "world": {"id": chapter.world.id, "prefix": [dump(call) for call in chapter.world.prefix]},
         "signal": None if chapter.signal is None else _signal_row(chapter.signal),
         "explorer": exploration.explorer if exploration is not None else "",
+        "prompts": dict(exploration.prompts) if exploration is not None else {},
         "context": None if context is None else context.model_dump(mode="json"),
         "triplets": [_triplet_row(t) for t in exploration.triplets] if exploration is not None else [],
         "candidates": [_candidate_row(*pair) for pair in chapter.judged],

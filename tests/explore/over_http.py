@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from brain import Body, stage_of
+from server import Faults, serve
+
 from coevolve.config import ExploreConfig, LlmConfig
 from coevolve.environments.base import Environment
 from coevolve.explore.base import Exploration
@@ -15,8 +18,6 @@ from coevolve.llm.base import Ledger
 from coevolve.llm.endpoint import Endpoint
 from coevolve.types import Signal, ToolCall, World
 from keyvalue import TOOLS, KeyValue, a_rollout, a_task, get, put
-from llm.brain import Body, stage_of
-from llm.server import Faults, serve
 
 BY_NAME = {tool.name: tool for tool in TOOLS}
 NAMES = tuple(BY_NAME)

@@ -27,8 +27,8 @@ def test_a_made_value_seldom_returns(corpus: Corpus, kind: str) -> None:
 def test_words_that_no_list_holds_are_among_them(corpus: Corpus, kind: str) -> None:
     rng = random.Random(1)
     early, late = (
-        {word.lower() for _ in range(2000) for word in re.findall("[A-Za-z]+", corpus.invent(kind, rng) or "")}
-        for _ in range(2)
+        {word.lower() for text in texts for word in re.findall("[A-Za-z]+", text)}
+        for texts in ([corpus.invent(kind, rng) or "" for _ in range(2000)] for _ in range(2))
     )
     assert len(late - early) > 100, "the second half of the values teaches hardly a new word"
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 
 import pytest
+from brain import said
 from hypothesis import given
 from hypothesis import strategies as st
 from over_http import BY_NAME, PUT
 
-from coevolve.explore.answers import InvalidAnswerError, objects
+from coevolve.explore.answers import InvalidAnswerError, objects, read
 from coevolve.explore.calls import bind
 from coevolve.explore.protocol import Exchange, messages, numbered, understand
 from coevolve.explore.trim import estimate, sendable, shares, trim
 from coevolve.llm.base import ProposedCall, Reply
+from coevolve.synthesize.drafts import RawDrafts
 from coevolve.types import Json, ToolCall, ToolSpec
 from keyvalue import put
-from llm.brain import said
 
 
 def test_ids_of_calls_are_made_unique() -> None:
@@ -72,6 +73,14 @@ def test_half_an_answer_is_no_answer(end: int) -> None:
 
 def test_several_objects_are_read_in_order() -> None:
     assert objects('{"a": 1} and {b} and {"c": {"d": "}"}}') == [{"a": 1}, {"c": {"d": "}"}}]
+
+
+@given(st.text(st.characters(codec=None) | st.just("\ud83d"), max_size=20))
+def test_half_a_character_spoils_no_more_than_itself(text: str) -> None:
+    answer = read(Reply(json.dumps({"candidates": [text, {"whole": "\U0001f600"}]})), RawDrafts)
+    written, whole = answer.candidates
+    halves = [a if not 0xD800 <= ord(a) < 0xE000 else "\ufffd" for a in json.loads(json.dumps(text))]
+    assert written == "".join(halves) and whole == {"whole": "\U0001f600"}
 
 
 @given(st.lists(st.text(), min_size=1, max_size=3), st.booleans())

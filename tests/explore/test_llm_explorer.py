@@ -6,7 +6,9 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from brain import Brain, propose, said
 from over_http import CALLS, explore, says, user_text, weakness, world
+from server import refusing, serve, status
 
 from coevolve.config import ExploreConfig, LlmConfig
 from coevolve.environments.bfcl import BfclEnvironment
@@ -17,8 +19,6 @@ from coevolve.llm.base import Ledger, Limits, OutageError
 from coevolve.llm.endpoint import Endpoint
 from coevolve.types import Observation, Signal, ToolCall, World
 from keyvalue import KeyValue, KeyValueSession, delete, put
-from llm.brain import Brain, propose, said
-from llm.server import refusing, serve, status
 
 
 @pytest.mark.parametrize("tools", ["native", "text"])

@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
+from brain import Brain, propose, said
 from over_http import CALLS, DONE, ORDER, PUT, explore, says, user_text, world
+from server import Fault, fenced, truncated, wrong_types
 
 from coevolve.explore.acting import ANSWER
 from coevolve.explore.llm import LLMExplorer
 from coevolve.llm.base import Ledger, Message, Reply
 from coevolve.types import Observation, ToolCall, World
 from keyvalue import KeyValue, KeyValueSession, delete, get, put
-from llm.brain import Brain, propose, said
-from llm.server import Fault, fenced, truncated, wrong_types
 
 
 @pytest.mark.parametrize(

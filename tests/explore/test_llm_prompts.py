@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from brain import CONTEXT
 from over_http import NAMES, weakness, world
 
 from coevolve.explore.context import ExplorationContext
@@ -17,7 +18,6 @@ from coevolve.explore.llm import opening_for
 from coevolve.explore.reflect import prompt
 from coevolve.prompting import render, version
 from keyvalue import TOOLS, put
-from llm.brain import CONTEXT
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 

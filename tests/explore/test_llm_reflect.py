@@ -7,7 +7,9 @@ import re
 from dataclasses import replace
 
 import pytest
+from brain import CONTEXT, Brain, stage_of
 from over_http import CALLS, NAMES, ORDER, explore, says, user_text, weakness
+from server import Fault, fenced, truncated, wrong_types
 
 from coevolve.explore.context import ExplorationContext
 from coevolve.explore.reflect import prompt, transcript
@@ -16,8 +18,6 @@ from coevolve.llm.base import Ledger, Limits
 from coevolve.prompting import quote
 from coevolve.types import Observation, Signal
 from keyvalue import KeyValue
-from llm.brain import CONTEXT, Brain, stage_of
-from llm.server import Fault, fenced, truncated, wrong_types
 
 
 def test_a_signal_is_reflected_on_and_the_context_guides_the_exploration() -> None:

@@ -18,7 +18,7 @@ from server import Server, serve
 
 from coevolve.config import LlmConfig
 from coevolve.errors import ConfigError
-from coevolve.llm.base import Ledger, Limits, NoToolsError, OutageError, SpentError
+from coevolve.llm.base import Ledger, Limits, NoToolsError, OutageError, SpentError, TooLongError
 from coevolve.llm.endpoint import Endpoint
 from coevolve.llm.faults import AnswerFault, read_answer, retry_after
 from coevolve.types import ToolSpec

@@ -14,7 +14,7 @@ import torch
 
 from coevolve.config import LlmConfig
 from coevolve.errors import ConfigError
-from coevolve.llm.base import Ledger, Limits, NoToolsError, OutageError, SpentError
+from coevolve.llm.base import Ledger, Limits, NoToolsError, OutageError, SpentError, TooLongError
 from coevolve.llm.build import build_llm
 from coevolve.llm.cache import CachedLLM
 from coevolve.llm.local import LocalModel

@@ -20,7 +20,16 @@ from coevolve.config import ExploreConfig, LlmConfig, SolverConfig, VerifyConfig
 from coevolve.environments.bfcl import BfclEnvironment
 from coevolve.errors import InfrastructureError
 from coevolve.explore.scripted import ScriptedExplorer
-from coevolve.llm.base import Ledger, Limits, Message, OutageError, ProposedCall, Reply, SpentError
+from coevolve.llm.base import (
+    Ledger,
+    Limits,
+    Message,
+    OutageError,
+    ProposedCall,
+    Reply,
+    SpentError,
+    TooLongError,
+)
 from coevolve.llm.endpoint import Endpoint
 from coevolve.synthesize.gates import (
     Gate,
@@ -117,8 +126,7 @@ def test_a_try_that_outgrows_the_models_context_has_failed() -> None:
     ledger = Ledger()
 
     def too_long(messages: Sequence[Message]) -> str:
-        ledger.fault("context_too_long")
-        raise outage()
+        raise TooLongError("the model can read 4096 tokens")
 
     llm = ScriptedLLM(calling(put("size")), too_long, calling(put("shape")), DONE)
     assert refusal(LLMSolverGate(KeyValue(), llm, tries=2), ledger=ledger) is None

@@ -159,7 +159,8 @@ def test_each_way_to_be_broken_has_a_name(broken: Any, reason: str) -> None:
 
 def test_a_text_that_cannot_be_written_down_is_refused() -> None:
     log = explored(KeyValue(), KeyValue().worlds("train")[0], *LOG).triplets
-    assert read(draft("Half a character \ud800.", 0), log, ExploreConfig()) == (None, "broken_text")
+    for half in ("\ud800", "\ufffd"):
+        assert read(draft(f"Half a character {half}.", 0), log, ExploreConfig()) == (None, "broken_text")
 
 
 def test_the_same_task_twice_is_one_candidate() -> None:

@@ -110,13 +110,19 @@ def read(reply: Reply, kind: type[M]) -> M:
     wrong = None
     for found in objects(reply.text):
         try:
-            return kind.model_validate_json(json.dumps(found), strict=True)
+            return kind.model_validate_json(_whole(found), strict=True)
         except ValidationError as error:
             wrong = InvalidAnswerError("invalid_schema", _explain(error))
     if wrong is not None:
         raise wrong
     cut = ": it was cut off, so be shorter" if reply.finish == "length" else ""
     raise InvalidAnswerError("invalid_json", f"there was no complete JSON object in the answer{cut}")
+
+
+def _whole(found: dict[str, Json]) -> str:
+    """As JSON text with U+FFFD for half characters: one of them must not make the whole unreadable."""
+    text = json.dumps(found, ensure_ascii=False)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _explain(error: ValidationError) -> str:

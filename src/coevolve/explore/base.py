@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from coevolve.explore.context import ExplorationContext
@@ -26,6 +27,8 @@ class Exploration:
     """What a reflecting explorer set out to do."""
     conversation: tuple[Message, ...] = ()
     """What was said between explorer and world, where a language model explored; for the transcript."""
+    prompts: Mapping[str, int] = field(default_factory=dict)
+    """Versions of the prompt templates that it was asked with, where it is a language model."""
 
 
 class Explorer(Protocol):

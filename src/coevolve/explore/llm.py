@@ -15,14 +15,12 @@ from coevolve.explore.base import Exploration
 from coevolve.explore.context import ExplorationContext
 from coevolve.explore.reflect import name_of, reflect
 from coevolve.explore.trim import Count, estimate
-from coevolve.llm.base import LLM, Ledger, Limits, Message, OutageError, SpentError
-from coevolve.prompting import render
+from coevolve.llm.base import LLM, Ledger, Limits, Message, SpentError, TooLongError
+from coevolve.prompting import render, versions
 from coevolve.types import Signal, Split, ToolSpec, World
 
 FOCUS = 4
 """Tools drawn for one exploration, so that explorations of one world differ."""
-TOO_LONG = "faults.context_too_long"
-"""Where clients count a prompt that the model cannot read."""
 
 
 class LLMExplorer:
@@ -85,7 +83,7 @@ class LLMExplorer:
             context = self._reflect(signal, tools, rng, ledger) if signal is not None else None
         except SpentError:
             ledger.counts["reflect.spent"] += 1
-            return Exploration(world, (), self.name, signal, lead)
+            return Exploration(world, (), self.name, signal, lead, prompts=versions(PACKAGE))
         opening = opening_for(world, tools, self._config.calls, signal, context, lead, focus)
         with self._environment.open(world) as session:
             acting = Acting(
@@ -100,6 +98,7 @@ class LLMExplorer:
             lead or (signal.pattern if signal is not None else tuple(focus)),
             context,
             acting.conversation,
+            versions(PACKAGE),
         )
 
     def _reflect(
@@ -128,11 +127,10 @@ class LLMExplorer:
 
 def _run(acting: Acting, ledger: Ledger) -> None:
     """Let it act; a conversation that has outgrown the model is no outage, what was done in it counts."""
-    before = ledger.counts.get(TOO_LONG, 0)
     try:
         acting.run()
-    except OutageError:
-        if not acting.triplets or ledger.counts.get(TOO_LONG, 0) == before:
+    except TooLongError:
+        if not acting.triplets:
             raise
         ledger.counts["act.ended.context"] += 1
 

@@ -102,8 +102,9 @@ def _broken(draft: Draft, triplets: Sequence[Triplet], config: ExploreConfig) ->
 
 
 def _encodes(text: str) -> bool:
+    """Whether no character of it is half of one, or stands for one that could not be read."""
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return "\ufffd" not in text

@@ -9,9 +9,8 @@ from dataclasses import replace
 from coevolve.environments.base import Environment, Session
 from coevolve.errors import BrokenWorldError
 from coevolve.explore.acting import Acting, Opening
-from coevolve.explore.llm import TOO_LONG
 from coevolve.explore.protocol import Exchange
-from coevolve.llm.base import LLM, Ledger, Message, OutageError, SpentError
+from coevolve.llm.base import LLM, Ledger, Message, SpentError, TooLongError
 from coevolve.prompting import render
 from coevolve.types import Task, ToolSpec
 
@@ -43,7 +42,6 @@ def attempt(
         InfrastructureError: the world is lost.
     """
     exchanges: list[Exchange] = []
-    too_long = ledger.counts.get(TOO_LONG, 0)
     with environment.open(task.world) as session:
         try:
             for turn, text in enumerate(task.turns):
@@ -55,8 +53,8 @@ def attempt(
             return environment.grade(task, session).reward
         except BrokenWorldError:
             return 0.0
-        except OutageError:
-            if not exchanges or ledger.counts.get(TOO_LONG, 0) == too_long:
+        except TooLongError:
+            if not exchanges:
                 raise
             ledger.counts["solve.ended.context"] += 1
             return 0.0
