@@ -180,9 +180,8 @@ class Made:
         )
 
     def facts(self) -> dict[str, float]:
-        """All counters but times, and but what depends on when the unneeded explorations were stopped."""
-        counters = self.pool.counters()
-        return {k: v for k, v in counters.items() if not k.startswith(("seconds.", "llm."))}
+        """All counters but times."""
+        return {k: v for k, v in self.pool.counters().items() if not k.startswith("seconds.")}
 
     def used(self, what: str) -> float:
         """Calls, tokens or money over the whole run."""

@@ -142,11 +142,14 @@ class Window:
         self._over.set()
 
     def discard(self) -> list[Account]:
-        """Cancel, and wait until all have ended; returns what they had used by then."""
-        self.cancel()
+        """Wait until all have ended, for what they find is not needed; returns what they used.
+
+        They are not cut short, unless cancelled: how far they had come would depend on the clock, and a
+        resumed run, answered from the cache, would come further and pay more.
+        """
         for _, _, future in self._flying:
             if future is not None:
-                future.exception()
+                future.result()
         ledgers = self.ledgers
         self._flying.clear()
         return ledgers

@@ -232,13 +232,15 @@ class Evolution:
                     self._watch(found)
                 if progress is not None:
                     progress(admitted, f"{explorations} explorations")
+            if failures >= PATIENCE:
+                window.cancel()  # the others will hardly fare better, and training waits
+            not_needed = window.discard()
             with book.transaction():
                 if short_of:
                     book.count("evolutions.budget_spent")
                     book.count(f"evolutions.budget_spent.{short_of}")
-                if window.in_flight:
-                    book.count("explorations.not_needed", window.in_flight)
-                for ledger in window.discard():
+                for ledger in not_needed:
+                    book.count("explorations.not_needed")
                     _count_usage(ledger, book)
         finally:
             window.cancel()
