@@ -361,6 +361,8 @@ def test_endpoint_that_has_answered_is_configured_rightly() -> None:
     ("fault", "kind"),
     [
         (faulty.status(400, "This model's maximum context length is 4096 tokens"), "context_too_long"),
+        (faulty.status(400, "the request exceeds the available context size"), "context_too_long"),
+        (faulty.status(413, "Prompt is too long"), "context_too_long"),
         (faulty.status(400, "bad request"), "refused"),
         (faulty.status(402, "no credits"), "refused"),
         (faulty.status(429, "You exceeded your quota", code="insufficient_quota"), "refused"),

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import openai
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
@@ -18,12 +17,12 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from coevolve.config import LlmConfig
 from coevolve.errors import ConfigError
 from coevolve.llm import requests
+from coevolve.llm.address import is_address, plain_url
 from coevolve.llm.base import Ledger, Message, NoToolsError, OutageError, Reply, SpentError, TooLongError
-from coevolve.llm.faults import AnswerFault, read_answer, retry_after, short
+from coevolve.llm.faults import AnswerFault, passing_fault, read_answer, retry_after, says_too_long, short
 from coevolve.llm.spending import Meter, estimated_prompt, estimated_tokens
 from coevolve.types import Json, ToolSpec
 
-_RETRIED = {408: "timeout", 409: "conflict", 425: "conflict", 429: "rate_limited"}
 _MISCONFIGURED = (401, 403, 404)
 _TOO_LONG = (
     "context length",
@@ -77,12 +76,12 @@ class Endpoint:
 
     def __init__(self, config: LlmConfig, back_off: float = 0.5) -> None:
         url = config.base_url or ""
-        if not _is_address(url):
+        if not is_address(url):
             raise ConfigError(
                 f"llm.base_url: {url!r} is no address such as http://localhost:8000/v1 or https://api.host.com/v1"
             )
         self.config = config
-        self.name = f"{config.model}@{_plain(url)}"
+        self.name = f"{config.model}@{plain_url(url)}"
         self.concurrency = config.concurrency
         self.meter = Meter.of(config)
         self._key = os.environ.get(config.key, "").strip()
@@ -250,11 +249,8 @@ class Endpoint:
 
     def _passing(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> str | None:
         """The kind of a fault that may pass; None where the same request would be refused again."""
-        if error.code == "tool_use_failed":
-            return "bad_call"  # the model's call was broken and the endpoint has thrown it away
-        if error.code == "insufficient_quota" or self._refused_part(error, sent) is not None:
-            return None
-        return "server_error" if error.status_code >= 500 else _RETRIED.get(error.status_code)
+        refused = self._refused_part(error, sent) is not None
+        return None if refused else passing_fault(error.status_code, error.code)
 
     def _refused_part(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> str | None:
         return requests.refused_part(error.status_code, error.message, sent, self._taken)
@@ -275,10 +271,10 @@ class Endpoint:
         if error.status_code in _MISCONFIGURED and not self._taken:
             ask.ledger.fault("refused")
             raise ConfigError(
-                f"llm: {_plain(self.config.base_url or '')} refuses {self.config.model!r} ({said}); "
+                f"llm: {plain_url(self.config.base_url or '')} refuses {self.config.model!r} ({said}); "
                 f"check llm.base_url, llm.model and the key in the environment variable {self.config.key}"
             ) from None
-        too_long = any(words in error.message.lower() for words in _TOO_LONG)
+        too_long = says_too_long(error.message)
         ask.ledger.fault("context_too_long" if too_long else "refused")
         kind = TooLongError if too_long else OutageError
         raise kind(f"{self.name} refuses the request ({said})") from None
@@ -322,18 +318,3 @@ class Endpoint:
 def _seconds_left(ledger: Ledger) -> float:
     limit = ledger.limits.seconds
     return float("inf") if limit is None else limit - ledger.total("seconds")
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port or an IPv6 address that cannot be
-        return False
-    return whole and url.isprintable() and " " not in url
-
-
-def _plain(url: str) -> str:
-    """``url`` without user, password and query, which may be secrets."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))

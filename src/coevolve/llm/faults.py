@@ -14,6 +14,16 @@ from typing import Any
 from coevolve.llm.base import ProposedCall, Reply
 from coevolve.llm.requests import readable
 
+_PASSING = {408: "timeout", 409: "conflict", 425: "conflict", 429: "rate_limited"}
+_TOO_LONG = (
+    "context length",
+    "context_length",
+    "context window",
+    "maximum context",
+    "too long",
+    "too many tok",
+)
+
 
 class AnswerFault(Exception):
     """No usable answer to one request; another request may get one.
@@ -48,6 +58,20 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     except (ValueError, TypeError):
         return None
     return max(0.0, date.timestamp() - time.time())
+
+
+def passing_fault(status: int, code: str | None) -> str | None:
+    """The kind of a refusal with this HTTP status and error code if it may pass; None if it will not."""
+    if code == "tool_use_failed":
+        return "bad_call"  # the model's call was broken and the endpoint has thrown it away
+    if code == "insufficient_quota":
+        return None  # comes as a 429, and no waiting helps
+    return "server_error" if status >= 500 else _PASSING.get(status)
+
+
+def says_too_long(message: str) -> bool:
+    """Whether a refusal is about the length of the prompt; every server has its own words for it."""
+    return any(words in message.lower() for words in _TOO_LONG)
 
 
 def short(text: str) -> str:
