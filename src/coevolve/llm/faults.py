@@ -19,6 +19,7 @@ _TOO_LONG = (
     "context length",
     "context_length",
     "context window",
+    "context size",
     "maximum context",
     "too long",
     "too many tok",
