@@ -17,17 +17,22 @@ from typing import Any
 
 import pytest
 import yaml
+from brain import Brain
+from brain_abstract import Abstraction
 from rich.console import Console
 from safetensors.torch import load_file
+from server import serve, too_many
 
 from coevolve import cli
-from coevolve.config import load_config
+from coevolve.config import ExploreConfig, load_config
+from coevolve.environments.base import Session
 from coevolve.environments.bfcl import BfclEnvironment
 from coevolve.environments.toolbox import ToolboxEnvironment
 from coevolve.errors import ConfigError, RunError
 from coevolve.evaluation.heldout import read
 from coevolve.pool import Pool
 from coevolve.run import execute
+from coevolve.types import World
 from small_run import Shelf, command, lines, make_policy, surroundings, without_times, write_config
 
 STEPS = 8
@@ -290,6 +295,43 @@ def test_a_policy_that_explores_for_itself_goes_on_as_if_never_stopped(config: P
     said = run_here(config, tmp_path / "run", "explore.kind=policy")
     assert f"going on from step {STEPS - 2} of {STEPS}" in said
     assert_same_end(tmp_path / "straight", tmp_path / "run")
+
+
+def test_a_language_model_explores_in_a_run_and_is_paid_once(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brain = Brain(
+        ToolboxEnvironment(Shelf),
+        ExploreConfig(calls=4, calls_per_task=2),
+        on_abstract=Abstraction(candidates=2, calls=2),
+    )
+    opening = ToolboxEnvironment.open
+
+    def watched(environment: ToolboxEnvironment, world: World) -> Session:
+        brain.register([world])  # also those where rollouts broke
+        return opening(environment, world)
+
+    monkeypatch.setattr(ToolboxEnvironment, "open", watched)
+    straight, again = tmp_path / "straight", tmp_path / "again"
+    with serve(brain.answer, [too_many("0")]) as server:
+        asked = ["explore.kind=llm", f"llm.base_url={server.base_url}", "llm.model=test", "llm.concurrency=2"]
+        said = run_here(config, straight, *asked)
+        assert "asked test: " in said and "faults: rate_limited 1" in said
+        paid = len(server.received)
+        shutil.copytree(straight, again)
+        (again / "summary.json").unlink()
+        shutil.rmtree(again / "checkpoints")  # so that all is done again, D_0 too
+        run_here(config, again, *asked)
+        assert len(server.received) == paid
+    summary, other = summary_of(straight)["llm"], summary_of(again)["llm"]
+    assert summary["calls"] > 0 and summary["tokens"] > 0 and summary["faults"] == {"rate_limited": 1}
+    assert set(summary["stages"]) == {"act", "abstract", "reflect"}
+    assert summary["paid"]["calls"] > 0 == other["paid"]["calls"] and other["cached"] == other["calls"]
+    assert (other["calls"], other["tokens"]) == (summary["calls"], summary["tokens"])
+    with Pool.read_only(straight / "pool.db") as one, Pool.read_only(again / "pool.db") as two:
+        assert one.digest() == two.digest()
+        assert {task.origin.explorer for task in one.tasks()} == {f"llm:test@{server.base_url}"}
+        assert {task.origin.kind for task in one.tasks()} > {"unguided"}
 
 
 def test_official_tasks_make_the_benchmark_shaped_test(tmp_path: Path) -> None:
