@@ -32,7 +32,7 @@ def counting() -> Any:
 
 
 def cached(server: Server, path: Path, **settings: Any) -> Any:
-    settings = {"model": "test", "seconds": 5.0, "attempts": 1, "price": PRICE, **settings}
+    settings = {"model": "test", "attempts": 1, "price": PRICE, **settings}
     return build_llm(LlmConfig(base_url=server.base_url, **settings), path)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import server as faulty
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from server import Server, serve
 
@@ -34,7 +34,7 @@ def hello(body: dict[str, Any]) -> str:
 @contextlib.contextmanager
 def client(server: Server | str, back_off: float = 0.01, **settings: Any) -> Iterator[Endpoint]:
     url = server if isinstance(server, str) else server.base_url
-    settings = {"model": "test", "seconds": 5.0, "attempts": 3, **settings}
+    settings = {"model": "test", "attempts": 3, **settings}
     endpoint = Endpoint(LlmConfig(base_url=url, **settings), back_off=back_off)
     try:
         yield endpoint
@@ -77,7 +77,7 @@ FAULTS = [
     ("empty_content", faulty.no_content()),
     ("not_json_body", faulty.not_json()),
     ("wrong_shape", faulty.wrong_shape()),
-    ("timeout", faulty.silent(5.0)),
+    ("timeout", faulty.silent()),
     ("timeout", faulty.dribble()),
     ("bad_call", faulty.status(400, "Failed to call a function.", code="tool_use_failed")),
 ]
@@ -85,23 +85,24 @@ FAULTS = [
 
 @pytest.mark.parametrize(("kind", "fault"), FAULTS, ids=[f"{kind}-{f.kind}" for kind, f in FAULTS])
 def test_fault_is_counted_and_the_next_request_answers(kind: str, fault: faulty.Fault) -> None:
-    seconds = 0.2 if kind == "timeout" else 5.0
+    seconds = 1.0 if kind == "timeout" else 60.0
     with serve(hello, [fault]) as server, client(server, seconds=seconds) as llm:
         ledger = Ledger()
         assert llm.complete(ASK, stage="act", ledger=ledger).text == "hello"
     assert {k: v for k, v in ledger.counts.items() if k.startswith("faults.")} == {f"faults.{kind}": 1}
-    assert ledger.counts["act.calls"] == 1 and len(server.received) == 2
+    assert ledger.counts["act.calls"] == 1
+    assert len(server.received) == 2 or kind == "timeout"
 
 
 @pytest.mark.parametrize(("kind", "fault"), FAULTS, ids=[f"{kind}-{f.kind}" for kind, f in FAULTS])
 def test_fault_that_stays_is_an_outage(kind: str, fault: faulty.Fault) -> None:
-    seconds = 0.1 if kind == "timeout" else 5.0
+    seconds = 0.1 if kind == "timeout" else 60.0
     with serve(hello, [fault] * 9) as server, client(server, seconds=seconds, attempts=2) as llm:
         ledger = Ledger()
         with pytest.raises(OutageError, match=f"test@.* gave no usable answer.*{kind}"):
             llm.complete(ASK, stage="act", ledger=ledger)
-    assert ledger.counts[f"faults.{kind}"] == 2 == len(server.received)
-    assert ledger.counts["act.calls"] == 0
+    assert ledger.counts[f"faults.{kind}"] == 2 and ledger.counts["act.calls"] == 0
+    assert len(server.received) == 2 or kind == "timeout"  # which may come before the request arrives
 
 
 def test_useless_answers_are_paid_for_and_the_seed_moves() -> None:
@@ -132,20 +133,27 @@ def test_waits_as_told(fault: faulty.Fault) -> None:
 
 
 def test_waits_until_a_date() -> None:
-    with serve(hello, lambda n, body: faulty.too_many(date) if n == 0 else None) as server:
-        date = email.utils.formatdate(time.time() + 2, usegmt=True)
-        with client(server) as llm:
-            llm.complete(ASK, stage="act", ledger=Ledger())
-    first, second = server.received
-    assert second.at - first.at >= 0.9  # dates are whole seconds
+    dates: list[float] = []
+    answered: list[float] = []
+
+    def later(number: int, body: dict[str, Any]) -> faulty.Fault | None:
+        if number:
+            answered.append(time.time())
+            return None
+        dates.append(int(time.time()) + 2.0)
+        return faulty.too_many(email.utils.formatdate(dates[0], usegmt=True))
+
+    with serve(hello, later) as server, client(server) as llm:
+        llm.complete(ASK, stage="act", ledger=Ledger())
+    assert answered[0] >= dates[0]
 
 
 def test_told_to_wait_too_long_gives_up_at_once() -> None:
     with serve(hello, [faulty.too_many("3600")]) as server, client(server) as llm:
-        began = time.monotonic()
+        ledger = Ledger()
         with pytest.raises(OutageError, match="a pause of 3600 s"):
-            llm.complete(ASK, stage="act", ledger=Ledger())
-        assert time.monotonic() - began < 3 and len(server.received) == 1
+            llm.complete(ASK, stage="act", ledger=ledger)
+        assert ledger.counts["act.seconds"] < 60 and len(server.received) == 1
 
 
 def test_dead_endpoint_ends_in_time() -> None:
@@ -153,7 +161,7 @@ def test_dead_endpoint_ends_in_time() -> None:
     with serve(hello) as server:
         pass
     ledger = Ledger()
-    with client(server, seconds=0.5) as llm, pytest.raises(OutageError, match="3 requests"):
+    with client(server) as llm, pytest.raises(OutageError, match="3 requests"):
         llm.complete(ASK, stage="act", ledger=ledger)
     assert ledger.counts["faults.connection"] == 3
     ledger = Ledger()
@@ -163,19 +171,21 @@ def test_dead_endpoint_ends_in_time() -> None:
         pytest.raises(OutageError),
     ):
         llm.complete(ASK, stage="act", ledger=ledger)
-    assert 0.3 <= ledger.counts["act.seconds"] <= 3 * 0.2 + 0.3
+    assert 0.5 <= ledger.counts["act.seconds"] < 30
     assert ledger.counts["faults.timeout"] >= 2
 
 
 def test_requests_at_once_stay_within_the_limit() -> None:
     with serve(hello, latency=0.1) as server, client(server, concurrency=3) as llm:
         ledgers = [Ledger() for _ in range(9)]
+        began = time.monotonic()
         with ThreadPoolExecutor(9) as threads:
             replies = list(threads.map(lambda led: llm.complete(ASK, stage="act", ledger=led), ledgers))
+        took = time.monotonic() - began
     assert len(replies) == 9 == len(server.received)
     assert server.most_at_once == 3
-    # Waiting for a turn is no time of the endpoint's: limits would bite by how many others ask.
-    assert all(ledger.counts["act.seconds"] < 0.3 for ledger in ledgers)
+    # Waiting for a turn does not count: limits would bite by how many others ask.
+    assert 0.9 <= sum(ledger.counts["act.seconds"] for ledger in ledgers) <= 3 * took
 
 
 def test_limits_are_looked_at_before_each_request() -> None:
@@ -211,18 +221,20 @@ def test_an_answer_may_take_what_is_left() -> None:
 
 
 def test_time_that_is_left_is_the_deadline() -> None:
-    ledger = Ledger(Limits(seconds=0.2))
-    with serve(hello, [faulty.silent()] * 3) as server, client(server) as llm, pytest.raises(SpentError):
-        llm.complete(ASK, stage="act", ledger=ledger)
-    assert len(server.received) == 1 and 0.2 <= ledger.counts["act.seconds"] < 2
-    ledger = Ledger(Limits(seconds=2))
+    ledger = Ledger(Limits(seconds=0.3))
+    with serve(hello, [faulty.silent()] * 3) as server, client(server) as llm:
+        with pytest.raises(SpentError):
+            llm.complete(ASK, stage="act", ledger=ledger)
+        assert len(server.received) <= 1
+    assert 0.3 <= ledger.counts["act.seconds"] < 30 and ledger.counts["faults.spent_seconds"] == 1
+    ledger = Ledger(Limits(seconds=50))
     with (
-        serve(hello, [faulty.too_many("4")]) as server,
+        serve(hello, [faulty.too_many("90")]) as server,
         client(server) as llm,
         pytest.raises(SpentError, match="left to wait"),
     ):
         llm.complete(ASK, stage="act", ledger=ledger)
-    assert ledger.counts["act.seconds"] < 2
+    assert ledger.counts["act.seconds"] < 50
 
 
 def test_tools_go_over_and_calls_come_back() -> None:
@@ -385,7 +397,7 @@ def test_closed_client_lets_nobody_wait() -> None:
                 time.sleep(0.01)
             llm.close()
             with pytest.raises(OutageError, match="closed"):
-                asked.result(timeout=5)
+                asked.result(timeout=60)
         with pytest.raises(OutageError, match="closed"):
             llm.complete(ASK, stage="act", ledger=Ledger())
 
@@ -435,6 +447,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_any_body_is_an_answer_or_a_fault(body: Any) -> None:
     inside = {"message": {"content": None, "tool_calls": [{"id": 1, "function": body}]}}
@@ -454,12 +467,14 @@ def test_any_body_is_an_answer_or_a_fault(body: Any) -> None:
             assert usage is None or min(usage) >= 0
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_an_answer_or_a_fault(body: bytes) -> None:
     with contextlib.suppress(AnswerFault):
         read_answer(body)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_retry_after_is_a_time_or_nothing(text: str) -> None:
     told = retry_after({"retry-after": text, "retry-after-ms": text})

@@ -236,7 +236,7 @@ class Endpoint:
                 raise AnswerFault(kind, f"{error.status_code} {short(error.message)}", wait) from None
             finally:
                 seconds = loop.time() - began
-                ask.left -= seconds
+                ask.left -= min(seconds, deadline)  # more is the machine's own delay, not the endpoint's
                 self.meter.waited(ask.ledger, ask.stage, seconds)
         reply, usage = read_answer(raw.http_response.content)
         self._taken |= body.keys()
