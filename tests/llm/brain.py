@@ -148,12 +148,23 @@ def quoted(text: str, tag: str) -> list[str]:
 
 
 def said(messages: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
-    """Every call that the assistant has proposed so far, whichever way; unreadable ones are left out."""
+    """Every call that the assistant has proposed so far, whichever way.
+
+    Unreadable ones are left out, and native ones that were refused: what is echoed of their arguments is
+    not what was proposed.
+    """
+    refused = [
+        m["tool_call_id"]
+        for m in messages
+        if m["role"] == "tool" and "it was not executed" in str(m["content"])
+    ]
     calls: list[ToolCall] = []
     for message in messages:
         if message["role"] != "assistant":
             continue
         for call in message.get("tool_calls") or ():
+            if call["id"] in refused:
+                continue
             calls.append(ToolCall(call["function"]["name"], json.loads(call["function"]["arguments"])))
         for found in objects(message["content"] or ""):
             try:

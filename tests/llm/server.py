@@ -308,7 +308,7 @@ def _damaged_text(kind: str, text: str) -> str:
     if kind == "truncated":
         return text[: 2 * len(text) // 3]
     try:
-        return json.dumps(_other_types(json.loads(text)))
+        return json.dumps(_other_types(json.loads(text)) or [])
     except ValueError:
         return json.dumps({"text": [text]})
 
