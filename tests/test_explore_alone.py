@@ -17,8 +17,10 @@ from rich.console import Console
 from server import Server, serve, silent, too_many
 
 from coevolve import cli
+from coevolve.checks import check_recipe
 from coevolve.config import ExploreConfig, load_config
 from coevolve.environments.toolbox import ToolboxEnvironment
+from coevolve.errors import ConfigError
 from coevolve.explore.base import Exploration
 from coevolve.explore.context import ExplorationContext
 from coevolve.guidance import breaking_points
@@ -210,6 +212,39 @@ def test_a_run_without_signals_is_one_sentence(refused: Any, run: Path, tmp_path
         pass
     assert "has no signals yet" in refused(*SHELF, "--signals", tmp_path)
     assert "found its signals in Shelf, not in bfcl" in refused("--signals", run, "--env", "bfcl")
+
+
+def test_a_recipe_with_an_endpoint_is_checked_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Path(__file__).parent.parent / "recipes" / "bfcl-qwen3-4b.yaml"
+    given = ["explore.kind=llm", "llm.base_url=http://127.0.0.1:9/v1", "llm.model=big", "evolve.lag=5"]
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    told = " ".join(check_recipe(load_config(recipe, given)))
+    assert "checked: explorer llm" in told and "without a key (OPENAI_API_KEY is not set)" in told
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    told = " ".join(check_recipe(load_config(recipe, given)))
+    assert "with the key in OPENAI_API_KEY" in told and "secret" not in told
+    with pytest.raises(ConfigError, match=r"llm\.model names none"):
+        check_recipe(load_config(recipe, given[:2]))
+    with pytest.raises(ConfigError, match=r"not with train\.vllm: colocate"):
+        check_recipe(load_config(recipe, ["explore.kind=policy"]))
+
+
+def test_doctor_asks_an_endpoint_only_when_told_to(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def doctor(*words: str) -> tuple[int, str]:
+        code = cli.app(["doctor", *words], standalone_mode=False) or 0
+        return code, capsys.readouterr().out
+
+    url = server.base_url
+    assert "openai: " in doctor()[1] and "endpoint http" not in doctor()[1]
+    code, said = doctor("--llm", url, "--model", "test")
+    assert code == 0 and f"ok      endpoint {url}: answers with test" in said
+    code, said = doctor("--llm", url, "--model", "other")
+    assert code == 1 and "answers with test; not with other" in said
+    code, said = doctor("--llm", "http://127.0.0.1:9/v1")
+    assert code == 1 and "http://127.0.0.1:9/v1: gives no answer" in said
 
 
 def test_nothing_that_others_wrote_is_markup_or_moves_the_cursor() -> None:

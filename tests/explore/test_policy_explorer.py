@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 import torch
 
+from coevolve.building import Weights
 from coevolve.config import ExploreConfig, RolloutConfig, parse_config
 from coevolve.environments.base import Environment
 from coevolve.environments.toolbox import ToolboxEnvironment
 from coevolve.errors import ConfigError, HeldOutError
 from coevolve.explore.base import Exploration
 from coevolve.explore.policy import PolicyExplorer, SamplerFactory
-from coevolve.explorers import check_staff, wish
+from coevolve.explorers import check_staff, hired, wish
 from coevolve.llm.base import Ledger, Limits
 from coevolve.models.loading import load_policy
+from coevolve.models.tiny import CHAT_TEMPLATE
 from coevolve.rollout.chat import Chat
 from coevolve.synthesize.abstract import TemplateAbstractor
 from coevolve.synthesize.verify import ReplayVerifier
@@ -199,6 +201,27 @@ def test_zero_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(ConfigError, match="whole in one process, which they are not with DeepSpeed"):
         check_staff(config)
+
+
+def test_a_policy_that_reads_documentation_is_asked_as_a_language_model(
+    shelf: Environment, tmp_path: Path
+) -> None:
+    """Its answers are worth nothing here; shown is that it is asked, in its own words, and that it ends."""
+    make_policy(tmp_path, shelf, context=8192)
+    (tmp_path / "chat_template.jinja").write_text(CHAT_TEMPLATE.partition("#}")[2])  # no longer: tools=none
+    changes = {"rollout": {"format": "python"}, "explore": {"kind": "policy", "calls": 2, "reasks": 0}}
+    llm = {"tokens": 16, "price": {"prompt": 9}}
+    config = parse_config({"model": str(tmp_path), "llm": llm, **changes}, "test")
+    policy = Weights(config)
+    assert policy.chat.describe_tools == "system"
+    ledger = Ledger()
+    with hired(config, shelf, policy) as staff:
+        assert staff.explorer.name == "llm:policy" and staff.concurrency == 1
+        made = staff.explorer.explore(shelf.worlds("train")[0], random.Random(0), ledger=ledger)
+        origin = Origin("unguided", explorer=staff.explorer.name)
+        staff.abstractor.abstract(made, origin, random.Random(0), ledger)
+    assert ledger.counts["act.calls"] >= 1 and ledger.counts["act.completion_tokens"] >= 1
+    assert ledger.total("money") == 0  # the price is the endpoint's
 
 
 def failed_at(shelf: Environment) -> Signal:
