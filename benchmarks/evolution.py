@@ -54,7 +54,7 @@ def train(config: Config, folder: Path) -> Cost:
     quiet = Console(quiet=True)
     with pooled(config.environment) as environment, Pool.open(run.pool) as pool:
         engine = load_engine(config, run, environment, quiet)
-        with assembled(config, environment, pool) as loop:
+        with assembled(config, environment, pool, policy=engine) as loop:
             loop.populate(config.pool.initial)
             began = time.perf_counter()
             engine.train(loop, config.steps)
