@@ -198,7 +198,10 @@ def test_an_endpoint_that_never_answers_is_one_sentence(refused: Any, brain: Bra
         (["--llm", "http://127.0.0.1:9/v1"], "llm.model names none"),
         (["--set", "explore.kind=llm"], "llm.model names none"),
         (["--set", "verify.safety=true"], "verify asks a language model"),
-        (["--llm", "localhost:9", "--model", "x"], "'localhost:9' must begin with http://"),
+        (
+            ["--llm", "localhost:9", "--model", "x"],
+            "'localhost:9' is no address such as http://localhost:8000/v1",
+        ),
         (["--model", "./nowhere"], "there is no folder ./nowhere"),
         (["--signals", "nowhere"], "nowhere is not a run directory"),
     ],

@@ -92,7 +92,7 @@ class PolicyExplorer:
         """Act in ``world`` until ``config.calls`` calls are made, or the policy calls no more.
 
         Unguided, every tool of the world is as likely to be wished for; ``lead`` comes first. With
-        ``signal``, the policy is asked for the failed task again, and for the tools that failed.
+        ``signal``, the policy is asked for the failed task again, for the tools that failed, and for others.
 
         Raises:
             HeldOutError: the world is not of this explorer's split.
@@ -140,9 +140,12 @@ class PolicyExplorer:
         if signal is None:
             names = [*lead, *(name for name in names if name not in lead)][:n]
             return [(self._wish(name, tools, rng),) for name in names]
-        again = [signal.task.turns] * ((n + 1) // 2 if lead else n)
-        wanted = [lead[i % len(lead)] for i in range(n - len(again))]
-        return [*again, *((self._wish(name, tools, rng),) for name in wanted)]
+        # The failed task a few times over; its weak tools for their own sake; and others, for company.
+        again = [signal.task.turns] * max(1, n // 4)
+        wanted = [lead[i // 2 % len(lead)] if lead and i % 2 == 0 else names[i] for i in range(len(names))]
+        asked = [*again, *((self._wish(name, tools, rng),) for name in wanted[: n - len(again)])]
+        rng.shuffle(asked)
+        return asked
 
     def _begin(self, turns: tuple[str, ...], tools: Sequence[ToolSpec]) -> _Talk:
         said: list[Message] = [{"role": "user", "content": turns[0]}]
