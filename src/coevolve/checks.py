@@ -182,12 +182,13 @@ def _check_explorer(config: Config) -> list[str]:
         return [*lines, f"not checked: language model {llm.model}, loaded here"]
     from coevolve.llm.endpoint import Endpoint
 
-    Endpoint(llm).close()
+    endpoint = Endpoint(llm)
+    endpoint.close()
     key = f"with the key in {llm.key}" if os.environ.get(llm.key) else f"without a key ({llm.key} is not set)"
     return [
         *lines,
-        f"checked: language model {llm.model} at {llm.base_url}, {key}; not checked: whether it answers "
-        f"('coevolve doctor --llm {llm.base_url}' asks)",
+        f"checked: language model {endpoint.name}, {key}; not checked: whether it answers "
+        "('coevolve doctor --llm URL' asks)",
     ]
 
 
