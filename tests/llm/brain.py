@@ -14,6 +14,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from coevolve.config import ExploreConfig
@@ -121,12 +122,20 @@ class Brain:
                 self._decided[key] = made.triplets
             return self._decided[key]
 
+    def _world(self, key: str, request: str) -> World:
+        """The world of this key: a registered one, or one of them after the calls that the prompt tells."""
+        if key not in self._worlds:
+            calls = [ToolCall(call["name"], call["arguments"]) for call in quoted(request, "calls")]
+            after = (replace(world, prefix=(*world.prefix, *calls)) for world in self._worlds.values())
+            self.register(world for world in [*after] if world.key == key)
+        return self._worlds[key]
+
     def _act(self, body: Body) -> Answer:
         messages = body["messages"]
         request = next(message["content"] for message in messages if message["role"] == "user")
         found = re.search(r"^World: .*\(([0-9a-f]{16})\)$", request, re.MULTILINE)
         assert found is not None, f"no world in {request!r}"
-        decided = [triplet.action for triplet in self.decisions(self._worlds[found[1]], request)]
+        decided = [triplet.action for triplet in self.decisions(self._world(found[1], request), request)]
         at = 0
         for call in said(messages):
             at += at < len(decided) and call == decided[at]
