@@ -20,7 +20,7 @@ def corpus(bfcl: BfclEnvironment) -> Corpus:
 def test_a_made_value_seldom_returns(corpus: Corpus, kind: str) -> None:
     rng = random.Random(0)
     made = [corpus.invent(kind, rng) for _ in range(1000)]
-    assert len(set(made)) >= 700, f"{kind}: only {len(set(made))} of 1000 differ"
+    assert len(set(made)) >= 500, f"{kind}: only {len(set(made))} of 1000 differ"
 
 
 @pytest.mark.parametrize("kind", OPEN)
