@@ -1,6 +1,6 @@
 """Without a hosted model: D_0 and an evolution over real HTTP, and every fault that a server can have.
 
-One small co-evolution in BFCL: six tasks by unguided exploration, a step of training whose failed rollouts
+One small co-evolution in BFCL: four tasks by unguided exploration, a step of training whose failed rollouts
 are real, and an evolution from its signals by reflection, acting and abstraction. Whatever goes wrong on the
 way, the run goes on, the same tasks are admitted, and the faults are in the loop's metrics.
 """
@@ -29,8 +29,8 @@ from coevolve.evolution import PATIENCE
 from coevolve.types import Observation, ToolCall, World, canonical
 
 CLASSES = ("TicketAPI", "TradingBot", "MathAPI")
-INITIAL = 6
-SIDE_BY_SIDE = {"concurrency": 2, "evolve": {"tasks": 6}}
+INITIAL, MORE = 4, 4
+SIDE_BY_SIDE = {"concurrency": 2, "evolve": {"tasks": MORE}}
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +99,7 @@ def clean(bfcl: BfclEnvironment, brain: Brain) -> Ran:
         return ran
 
 
-@pytest.mark.parametrize("tools", ["native", "text"])
-@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize(("tools", "concurrency"), [("native", 1), ("text", 3)])
 def test_a_model_behind_an_endpoint_grows_the_pool_and_all_of_it_replays(
     bfcl: BfclEnvironment, brain: Brain, clean: Ran, tools: str, concurrency: int
 ) -> None:
@@ -108,7 +107,7 @@ def test_a_model_behind_an_endpoint_grows_the_pool_and_all_of_it_replays(
         assert ran.stages == {"reflect", "act", "abstract"} and ran.faults == {}
         assert any("tools" in body for body in ran.asked) == (tools == "native")
         # However it is asked, and however many side by side: the answers make the pool.
-        assert ran.ids == clean.ids and len(ran.ids) == INITIAL + 6
+        assert ran.ids == clean.ids and len(ran.ids) == INITIAL + MORE
         first, grown = ran.made.tasks[:INITIAL], ran.made.tasks[INITIAL:]
         assert all(task.origin.kind == "unguided" and task.origin.step == 0 for task in first)
         signals = {signal.id: signal for signal in ran.made.pool.signals()}
@@ -235,7 +234,7 @@ def test_of_ten_candidates_of_which_three_are_broken_the_seven_are_judged(bfcl: 
             BfclEnvironment(CLASSES), explore, on_abstract=Abstraction(candidates=candidates, broken=broken)
         )
         brain.watch(bfcl)
-        with run(bfcl, brain.answer, explore=explore, evolve={"tasks": 12}) as ran:
+        with run(bfcl, brain.answer, explore=explore, evolve={"tasks": 7}) as ran:
             made = ran.made
             outcomes.append((ran.ids, ran.facts, ran.refused))
             assert made.counted("llm.abstract.candidates") >= 7 and not ran.faults
@@ -304,7 +303,7 @@ def test_an_order_hidden_in_a_tools_answer_moves_nothing_even_a_model_that_obeys
         assert heard.faults["invalid_schema"] > 0 and set(heard.faults) == {"unknown_tool", "invalid_schema"}
         assert heard.made.counted("llm.abstract.refused.wrong_types") > 0
         assert (heard.ids, heard.facts, heard.refused) == (deaf.ids, deaf.facts, deaf.refused)
-        assert len(heard.ids) == INITIAL + 6
+        assert len(heard.ids) == INITIAL + MORE
         assert all(task.world.split == "train" for task in heard.made.tasks)
         assert {len(body.get("tools", ())) for body in heard.asked} == {
             len(body.get("tools", ())) for body in deaf.asked
@@ -346,6 +345,6 @@ def test_an_endpoint_that_is_dead_for_good_stops_evolution_and_not_training(
             # What was not used guides the next evolution for which there is a model.
             dead.clear()
             made.endpoint.config = made.endpoint.config.model_copy(update={"seconds": 20.0})
-            assert made.loop.evolve(2) == 6
+            assert made.loop.evolve(2) == MORE
             assert {task.origin.signal for task in made.tasks[INITIAL:]} <= signals
             assert made.all_replay()

@@ -40,7 +40,7 @@ from keyvalue import KeyValue
 pytestmark = pytest.mark.slow
 
 EXPLORE = ExploreConfig(calls=3, reasks=1, context_tokens=400, calls_per_task=2)
-ASKED = {"temperature": 0.0, "tokens": 160, "seconds": 600.0, "attempts": 1, "concurrency": 1}
+ASKED = {"temperature": 0.6, "tokens": 160, "seconds": 600.0, "attempts": 1, "concurrency": 1}
 VERIFY = VerifyConfig(safety=True, solver=SolverConfig(by="llm", tries=1))
 
 
