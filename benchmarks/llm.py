@@ -7,7 +7,8 @@ First one evolution step in BFCL: the same explorations from the same signals, o
 side. They are made once before without latency, so that the server has thought of all answers. Then real
 training steps of the demo's recipe, on one thread: without evolution, with evolutions that training waits
 for, and with evolutions beside it (``evolve.lag``). ``waited`` is what training stood still for evolution;
-its share of the rest of training time is the paper's figure (9.67 to 12.76 %).
+its share of the rest of training time is the paper's figure (9.67 to 12.76 %). The whole wall times may be
+compared on a quiet machine only, and from other tasks come longer or shorter rollouts.
 
 Run: python benchmarks/llm.py [--latency SECONDS] [--explorations N] [--steps N] [--no-training]
 """
@@ -138,6 +139,8 @@ class Training:
     """One training, and what evolution cost it."""
 
     wall: float
+    cpu: float
+    """Processor seconds of this process: training, and our side of exploring."""
     waited: float
     beside: float
     """Seconds that evolutions took beside training."""
@@ -155,12 +158,13 @@ def train(config: Config, folder: Path) -> Training:
             loop.populate(config.pool.initial)
         engine = load_engine(config, run, environment, Console(quiet=True))
         with assembled(config, environment, pool, policy=engine) as loop:
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.process_time()
             engine.train(loop, config.steps)
-            wall = time.perf_counter() - began
+            wall, cpu = time.perf_counter() - began, time.process_time() - used
         counters, admitted = pool.counters(), len(pool) - config.pool.initial
     return Training(
         wall,
+        cpu,
         counters.get("seconds.evolve", 0.0),
         counters.get("seconds.evolve_beside", 0.0),
         int(counters.get("evolutions", 0)),
@@ -241,6 +245,7 @@ def _beside(trained: dict[str, Training], latency: float, steps: int, kind: str)
     for column in (
         "evolution",
         "wall s",
+        "CPU s",
         "evolutions",
         "admitted",
         "beside s",
@@ -254,6 +259,7 @@ def _beside(trained: dict[str, Training], latency: float, steps: int, kind: str)
         table.add_row(
             name,
             f"{one.wall:.1f}",
+            f"{one.cpu:.1f}",
             str(one.evolutions),
             str(one.admitted),
             f"{one.beside:.1f}",
