@@ -24,7 +24,7 @@ def test_warm_up_lowers_the_loss_of_the_policys_own_tokens() -> None:
     tokenizer = build_tokenizer([f"say {word}" for word in WORDS], SHAPE)
     torch.manual_seed(0)
     model = build_model(tokenizer, SHAPE)
-    recipe = WarmupRecipe(steps=120, batch=5, warmup=5)
+    recipe = WarmupRecipe(steps=120, schedule=120, batch=5, warmup=5)
     history = warm_up(model, tokenizer, _demonstrations(tokenizer), recipe)
     losses = [float(entry["loss"]) for entry in history if "loss" in entry]
     assert losses[-1] < losses[0]

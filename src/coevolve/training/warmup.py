@@ -24,7 +24,13 @@ from coevolve.types import Tokens
 class WarmupRecipe:
     """Everything that shapes the supervised warm-up, beside its tasks."""
 
-    steps: int = 3000
+    steps: int = 1800
+    """Steps taken; the learning rate is still far from its end then. On the dev split the policy solves 54 %
+    of the benchmark turns after 1,800 steps and 81 % after all 3,000: that one would be the better agent,
+    and the worse beginning. What it still fails it never gets right by chance, so reinforcement found nothing
+    to reinforce (81.0 to 80.3 % after 60 GRPO steps), as it did with one that only recalls values (56 %)."""
+    schedule: int = 3000
+    """Steps over which the learning rate falls."""
     batch: int = 32
     learning_rate: float = 2e-3
     """AdamW's, for embeddings and norms."""
@@ -90,7 +96,7 @@ def warm_up(
     model.set_attn_implementation("eager")
     optimizer = MuonAndAdamW(model, recipe)
     schedule = get_cosine_with_min_lr_schedule_with_warmup(
-        optimizer, recipe.warmup, recipe.steps, min_lr_rate=0.05
+        optimizer, recipe.warmup, recipe.schedule, min_lr_rate=0.05
     )
     with tempfile.TemporaryDirectory() as scratch:
         trainer = SFTTrainer(
@@ -119,6 +125,7 @@ def warm_up(
         )
         trainer.train()
     model.set_attn_implementation("sdpa")
+    model.config.use_cache = True  # the trainer switched it off
     model.eval()
     history: list[dict[str, Any]] = trainer.state.log_history
     return history
