@@ -26,6 +26,7 @@ from coevolve.errors import ConfigError, RunError, TrainingError
 from coevolve.rollout.chat import Chat
 from coevolve.training.checkpoint import SCRATCH, Found, Ignored, latest_complete
 from coevolve.training.engine import KeepsFiles, TaskSource
+from coevolve.training.memory import keep_freed_memory
 from coevolve.training.metrics import MetricsLog
 from coevolve.training.processes import Processes
 from coevolve.training.sampling import ModelSampler, stream_seed
@@ -99,6 +100,7 @@ class TrlEngine:
         self._told: list[Ignored] = []
         if not torch.cuda.is_available():
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            keep_freed_memory()
             torch.set_num_threads(config.train.threads or max(1, cores // self.processes.count))
 
     def sampler(self, temperature: float | None = None, *names: object) -> ModelSampler:
