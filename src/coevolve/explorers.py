@@ -82,18 +82,13 @@ def check_staff(config: Config, processes: int = 1) -> None:
     """Refuse what cannot work, before anything is made; asks nobody.
 
     Raises:
-        ConfigError: no model where one is asked, or a policy that cannot be asked beside training.
+        ConfigError: no model where one is asked, or a policy whose weights are not whole in one process.
     """
     if asks_llm(config):
         _check_llm(config)
     if not asks_policy(config):
         return
     key = "explore.kind: policy" if config.explore.kind == "policy" else "verify.solver.by: policy"
-    if config.evolve.lag:
-        raise ConfigError(
-            f"{key} samples the weights that are being trained, so it cannot work beside training: set "
-            "evolve.lag to 0, or ask an LLM instead"
-        )
     parts = [
         (processes > 1, f"{processes} processes"),
         (config.train.vllm != "off", f"train.vllm: {config.train.vllm}"),
@@ -151,7 +146,7 @@ def _staff(config: Config, environment: Environment, policy: LivePolicy | None, 
     abstractor: Abstractor = TemplateAbstractor(environment, explore, replayer)
     solve = shown = None
     if policy is not None:
-        solve, shown = _solving(policy, environment, config), _showing(policy)
+        solve, shown = _solving(policy, environment, config), policy.chat.shown
         if explore.kind == "policy" and policy.chat.describe_tools != "none":
             speaker = PolicySpeaks(policy, config)
         elif explore.kind == "policy":
@@ -171,10 +166,6 @@ def _staff(config: Config, environment: Environment, policy: LivePolicy | None, 
         Limits(tokens=explore.tokens, seconds=explore.seconds) if asked else Limits(),
         shown,
     )
-
-
-def _showing(policy: LivePolicy) -> Callable[[str], str]:
-    return lambda text: policy.chat.cut(text)[0]
 
 
 def _solving(policy: LivePolicy, environment: Environment, config: Config) -> Solve:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from coevolve.errors import HeldOutError
 from coevolve.explore.context import ExplorationContext
 from coevolve.llm.base import Ledger, Message
-from coevolve.types import Signal, Triplet, World
+from coevolve.types import Signal, Split, Triplet, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +59,9 @@ class Explorer(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of :meth:`state_dict`."""
+
+
+def must_be_of(split: Split, world: World) -> None:
+    """Raise HeldOutError for a world of another split than the explorer's (invariant 4)."""
+    if world.split != split:
+        raise HeldOutError(f"world {world.id!r} is of the {world.split} split; this explorer takes {split}")

@@ -8,10 +8,9 @@ from typing import Any
 
 from coevolve.config import ExploreConfig
 from coevolve.environments.base import Environment
-from coevolve.errors import HeldOutError
 from coevolve.explore.acting import Acting, Opening
 from coevolve.explore.answers import PACKAGE, InvalidAnswerError
-from coevolve.explore.base import Exploration
+from coevolve.explore.base import Exploration, must_be_of
 from coevolve.explore.context import ExplorationContext
 from coevolve.explore.reflect import name_of, reflect
 from coevolve.explore.trim import Count, estimate
@@ -70,10 +69,7 @@ class LLMExplorer:
             HeldOutError: the world is not of this explorer's split.
             InfrastructureError: the world broke, or the model is out.
         """
-        if world.split != self._split:
-            raise HeldOutError(
-                f"world {world.id!r} is of the {world.split} split; this explorer takes {self._split}"
-            )
+        must_be_of(self._split, world)
         if ledger is None:
             ledger = Ledger(Limits(tokens=self._config.tokens, seconds=self._config.seconds))
         tools = tuple(self._environment.offered(world))

@@ -18,8 +18,8 @@ from typing import Any
 
 from coevolve.config import ExploreConfig, RolloutConfig
 from coevolve.environments.base import Environment, Session
-from coevolve.errors import BrokenWorldError, HeldOutError
-from coevolve.explore.base import Exploration
+from coevolve.errors import BrokenWorldError
+from coevolve.explore.base import Exploration, must_be_of
 from coevolve.explore.focus import failing
 from coevolve.llm.base import Ledger, Message, SpentError
 from coevolve.rollout.chat import Chat
@@ -98,10 +98,7 @@ class PolicyExplorer:
             HeldOutError: the world is not of this explorer's split.
             InfrastructureError: the world broke.
         """
-        if world.split != self._split:
-            raise HeldOutError(
-                f"world {world.id!r} is of the {world.split} split; this explorer takes {self._split}"
-            )
+        must_be_of(self._split, world)
         ledger = ledger if ledger is not None else Ledger()
         tools = {spec.name: spec for spec in self._environment.offered(world)}
         if signal is not None and not lead:
@@ -217,7 +214,7 @@ class _Acting:
         room = min(self._limits.calls_per_step, calls - len(self._triplets))
         answers = [self._act(call) for call in parsed.calls[:room]]
         answers += [f"Error: {why}" for why in parsed.malformed]
-        shown = [self._chat.cut(answer)[0] for answer in answers]
+        shown = [self._chat.shown(answer) for answer in answers]
         talk.said += [{"role": "tool", "content": answer} for answer in shown]
         if not shown or talk.steps >= self._limits.steps_per_turn:
             return False

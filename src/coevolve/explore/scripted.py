@@ -11,9 +11,9 @@ from typing import Any
 
 from coevolve.config import ExploreConfig
 from coevolve.environments.base import Environment
-from coevolve.errors import BrokenWorldError, HeldOutError
+from coevolve.errors import BrokenWorldError
 from coevolve.explore.arguments import Chooser
-from coevolve.explore.base import Exploration
+from coevolve.explore.base import Exploration, must_be_of
 from coevolve.explore.corpus import Corpus
 from coevolve.explore.focus import Plan, plan_from
 from coevolve.explore.memory import Memory
@@ -72,10 +72,7 @@ class ScriptedExplorer:
             HeldOutError: the world is not of this explorer's split.
             InfrastructureError: the world broke.
         """
-        if world.split != self._split:
-            raise HeldOutError(
-                f"world {world.id!r} is of the {world.split} split; this explorer takes {self._split}"
-            )
+        must_be_of(self._split, world)
         tools = {spec.name: read_tool(spec) for spec in self._environment.offered(world)}
         plan = plan_from(signal, tools, rng) if signal is not None else Plan(lead=lead)
         with self._environment.open(world) as session:

@@ -89,7 +89,7 @@ def build(recipe: TinyRecipe, target: Path) -> dict[str, Any]:
     for task in tasks:
         run = replayer.fresh(task.world, [call for turn in task.solution for call in turn])
         # What the agent is never shown it cannot learn to say; it would learn to guess.
-        if hidden_value(task, run.observations, lambda text: chat.cut(text)[0]) is None:
+        if hidden_value(task, run.observations, chat.shown) is None:
             demonstrations.append(demonstration(task, chat, environment))
     print(f"{len(tasks) - len(demonstrations)} need a value that is cut away, and are left out", flush=True)
     torch.manual_seed(recipe.warmup.seed)

@@ -142,6 +142,10 @@ class Chat:
             keep = min(keep - 1, keep * limit // length)
         return "", bool(text)
 
+    def shown(self, text: str) -> str:
+        """What the agent gets to see of an observation."""
+        return self.cut(text)[0]
+
     def _describer(self, text: str, wanted: DescribeTools | Literal["auto"]) -> DescribeTools:
         if wanted != "auto":
             if wanted == "template" and not self.template.documents_tools:

@@ -65,7 +65,7 @@ def demonstration(
 def _say(record: Record, chat: Chat, calls: Sequence[ToolCall], seen: Sequence[Observation]) -> None:
     message = chat.message(calls)
     record.generated(message, [0.0] * len(message))
-    record.given(chat.results([chat.cut(observation.text)[0] for observation in seen], True))
+    record.given(chat.results([chat.shown(observation.text) for observation in seen], True))
 
 
 def _needs(call: ToolCall, seen: Sequence[Observation], known: str) -> bool:
