@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevolve.rollout.chat import Chat
-from coevolve.training.objective import advantages, all_failed, weigh
+from coevolve.training.objective import advantages, all_failed, weigh, what_teaches
 from coevolve.training.trl import TrlEngine
 from coevolve.types import Group, Outcome
 from keyvalue import KeyValue, a_group, a_task
@@ -156,3 +156,52 @@ def test_demonstrations_are_due_where_every_valid_rollout_failed() -> None:
     task = a_task()
     groups = [a_group(task, *r) for r in ((0.0, 0.0), (0.0, None), (None, None), (0.0, 1.0), (1.0, 1.0))]
     assert all_failed(groups) == groups[:2]
+
+
+def test_leaving_out_rollouts_without_an_advantage_changes_no_gradient(policy: Path, tmp_path: Path) -> None:
+    model, tokenizer = small.load(policy)
+    config = small.config(train={"tasks_per_step": 8, "group_size": 4, "beta": 0.0})
+    engine = TrlEngine(model, tokenizer, Chat(tokenizer, config.rollout), KeyValue(), config, tmp_path)
+    trainer = engine._trainer(small.ListSource(small.tasks(), seed=2), 1, None)
+    trainer.current_gradient_accumulation_steps = 1
+    model.train()
+    inputs = trainer._generate_and_score_completions([{"prompt": "-"}] * 32)
+    assert 0 < int((inputs["advantages"] == 0).sum()) < 32
+    assert len(what_teaches(inputs)["completion_ids"]) == int((inputs["advantages"] != 0).sum())
+    losses, gradients = [], []
+    for skips in (True, False):
+        assert trainer._skips
+        trainer._skips = skips
+        model.zero_grad()
+        loss = trainer.compute_loss(model, inputs)
+        loss.backward()
+        losses.append(float(loss.detach()))
+        gradients.append(torch.cat([w.grad.flatten() for w in model.parameters()]))
+        trainer._skips = True
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert torch.allclose(*gradients, atol=1e-7)
+
+
+def test_a_step_in_which_nothing_teaches_still_has_a_backward_pass() -> None:
+    batch = {
+        "advantages": torch.zeros(3),
+        "tool_mask": torch.ones(3, 4),
+        "completion_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]]),
+        "completion_ids": torch.arange(12).reshape(3, 4),
+        "num_items_in_batch": torch.tensor(9),
+    }
+    kept = what_teaches(batch)
+    assert kept["completion_ids"].tolist() == [[4, 5, 6, 7]]
+    assert kept["num_items_in_batch"] == 9
+
+
+@pytest.mark.parametrize(
+    "more", [{"beta": 0.1}, {"extra": {"entropy_coef": 0.1}}, {"extra": {"top_entropy_quantile": 0.5}}]
+)
+def test_where_every_rollout_has_a_gradient_none_is_left_out(
+    more: dict[str, Any], policy: Path, tmp_path: Path
+) -> None:
+    model, tokenizer = small.load(policy)
+    config = small.config(train={"beta": 0.0, **more})
+    engine = TrlEngine(model, tokenizer, Chat(tokenizer, config.rollout), KeyValue(), config, tmp_path)
+    assert not engine._trainer(small.ListSource(small.tasks()), 1, None)._skips

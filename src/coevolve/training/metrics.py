@@ -54,6 +54,7 @@ def step_record(collected: Collected, logs: Mapping[str, Any]) -> dict[str, Any]
     spreads = [_deviation([r.reward for r in g.valid]) for g in collected.groups]
     lengths = [sum(r.tokens.mask) for r in valid]
     steps = [step for r in valid for step in r.steps]
+    surprise = [-lp for r in valid for lp, own in zip(r.tokens.logprobs, r.tokens.mask) if own]
     return {
         "loss": logs["loss"],
         "reward": _mean([r.reward for r in valid]),
@@ -74,7 +75,9 @@ def step_record(collected: Collected, logs: Mapping[str, Any]) -> dict[str, Any]
         "grad_norm": logs.get("grad_norm"),
         "learning_rate": logs.get("learning_rate"),
         "kl": logs.get("kl"),
-        "entropy": logs.get("entropy"),
+        # Estimated from the tokens as they were sampled, in nats a token: the update reads only those
+        # rollouts that have an advantage.
+        "entropy": _mean(surprise),
         "clip_ratio": logs.get("clip_ratio/region_mean"),
     }
 

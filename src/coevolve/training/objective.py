@@ -8,9 +8,9 @@ every term, the KL term included.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -84,6 +84,28 @@ def weigh_groups(groups: Sequence[Group], normalise: Literal["group", "batch"]) 
         torch.tensor([[sum(r.tokens.mask) for r in row] for row in rows]),
         normalise,
     )
+
+
+def what_teaches(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """A micro-batch without the rollouts whose advantage or weight is 0, which only cost time.
+
+    Of Equation 1 without its KL term: their part of the loss and of its gradient is exactly 0, and the
+    divisor, the step's policy tokens, counts them all the same. Where none teaches, the shortest one stays:
+    every process has a backward pass in every micro-batch.
+
+    Args:
+        batch: TRL's, with ``advantages`` ``[B]``, ``tool_mask`` and ``completion_mask`` ``[B, T]``; every
+            other tensor of B rows is cut with them.
+    """
+    advantages, mask = batch["advantages"], batch["tool_mask"]
+    rows = torch.nonzero((advantages != 0) & (mask != 0).any(1)).flatten()
+    if not len(rows):
+        rows = batch["completion_mask"].sum(1).argmin().reshape(1)
+    size = len(advantages)
+    return {
+        name: value[rows] if isinstance(value, Tensor) and value.dim() and len(value) == size else value
+        for name, value in batch.items()
+    }
 
 
 def all_failed(groups: Sequence[Group]) -> list[Group]:

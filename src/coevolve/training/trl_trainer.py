@@ -33,7 +33,7 @@ from coevolve.training.collect import Collected, collect
 from coevolve.training.demonstrate import Demonstrations, pad_tokens, plan
 from coevolve.training.engine import KeepsFiles, TaskSource
 from coevolve.training.metrics import MetricsLog, demonstration_record, headline, step_record
-from coevolve.training.objective import weigh_groups
+from coevolve.training.objective import weigh_groups, what_teaches
 from coevolve.training.packing import pack, unpack
 from coevolve.training.processes import Processes
 from coevolve.training.sampling import ModelSampler, attends_plainly, stream_seed
@@ -89,6 +89,13 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
         attention = self.model.config._attn_implementation
         on_cpu = self.accelerator.device.type == "cpu"
         self._packs = on_cpu and attention == "sdpa" and attends_plainly(self.model.config)
+        # Where the clipped term is all there is, a rollout without an advantage has no gradient.
+        self._skips = (
+            self.beta == 0
+            and not self._entropy_bonus_enabled
+            and self.top_entropy_quantile == 1.0
+            and not self.aux_loss_enabled
+        )
 
     # Rollouts
 
@@ -215,6 +222,8 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Tensor:
+        if self._skips:
+            inputs = what_teaches(inputs)
         loss: Tensor = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if self._demonstrations is not None:
             loss = loss + self._learn_from_solutions(model, self._demonstrations)
