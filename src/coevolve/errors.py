@@ -38,3 +38,7 @@ class HeldOutError(CoEvolveError):
 
 class TrainingError(CoEvolveError):
     """Training cannot go on: a loss that is no number, a step without one usable rollout, no step at all."""
+
+
+class NotANumberError(TrainingError):
+    """The policy's logits are no numbers: nothing that is sampled from them says anything about a task."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from coevolve.config import Config
 from coevolve.environments.base import Environment
-from coevolve.errors import TrainingError
+from coevolve.errors import NotANumberError, TrainingError
 from coevolve.rollout.agent import run
 from coevolve.rollout.chat import Chat
 from coevolve.rollout.metrics import RolloutMetrics
@@ -18,6 +18,8 @@ from coevolve.rollout.sampler import Sampler
 from coevolve.training.engine import TaskSource
 from coevolve.training.processes import Processes
 from coevolve.types import Group, Outcome, Rollout, Task
+
+_NAMED = 8  # tasks named in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ def collect(
         sampling: Opens the sampler for the time of the rollouts.
 
     Raises:
-        TrainingError: not one rollout is valid, or the source gave another number of tasks than asked.
+        TrainingError: not one rollout is valid, the policy's logits are no numbers, or the source gave
+            another number of tasks than asked.
     """
     size, wanted = config.train.group_size, config.train.tasks_per_step
     began = time.perf_counter()
@@ -64,9 +67,15 @@ def collect(
     counters = RolloutMetrics()
 
     def act() -> Sequence[Rollout]:
-        with sampling() as sampler:
-            threads = max(1, config.environment.workers)
-            return run(own, environment, chat, sampler, config.rollout, threads=threads, metrics=counters)
+        threads = max(1, config.environment.workers)
+        try:
+            with sampling() as sampler:
+                return run(own, environment, chat, sampler, config.rollout, threads=threads, metrics=counters)
+        except NotANumberError as error:
+            raise TrainingError(
+                f"step {step}: {error}; training stops before anyone sees these rollouts, and the last "
+                f"checkpoint is intact; lower train.learning_rate before going on ({named(tasks)})"
+            ) from None
 
     mine = tuple(processes.together(act))
     rollouts = processes.gather(mine)
@@ -98,3 +107,10 @@ def _draw(source: TaskSource | None, wanted: int, step: int) -> list[Task]:
     if len(tasks) != wanted:
         raise TrainingError(f"step {step}: the task source gave {len(tasks)} tasks instead of {wanted}")
     return tasks
+
+
+def named(tasks: Sequence[Task]) -> str:
+    """The distinct tasks of a batch by their ids, for a message; the first eight of many."""
+    ids = list(dict.fromkeys(task.id for task in tasks))
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return f"tasks of the batch: {', '.join(ids[:_NAMED])}{more}"

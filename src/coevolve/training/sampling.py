@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
 
+from coevolve.errors import NotANumberError
 from coevolve.rollout.sampler import Sample
 
 _ROOM = 64  # slots added whenever a cache layer is full
@@ -141,6 +143,9 @@ class ModelSampler:
         """One message per prompt, in order, of 1 to ``max_new_tokens[i]`` ids, the stop id included.
 
         Log-probabilities are those of the distribution sampled from, at this temperature.
+
+        Raises:
+            NotANumberError: the model's logits are no numbers.
         """
         rows = [tuple(prompt) for prompt in prompts]
         known = {ids: (m, r) for m, memory in enumerate(self._memories) for r, ids in enumerate(memory.ids)}
@@ -219,6 +224,8 @@ class ModelSampler:
         return output.logits[:, -1].float(), cache
 
     def _decode(self, batch: _Batch, limits: Sequence[int]) -> list[Sample]:
+        if bool(torch.isnan(batch.logits).any()):
+            raise NotANumberError("the policy's logits are nan")
         total = len(batch.ids)
         tokens: list[list[int]] = [[] for _ in range(total)]
         logprobs: list[list[float]] = [[] for _ in range(total)]
@@ -256,6 +263,8 @@ class ModelSampler:
             seen[:, slots] = going
             fed = torch.where(going, token, self.pad)[:, None]
             logits, cache = self._forward(fed, seen[:, : slots + 1], positions + step, cache)
+        if any(isnan(sum(row)) for row in logprobs):
+            raise NotANumberError("the policy's log-probabilities are nan")
         return [Sample(tuple(t), tuple(p)) for t, p in zip(tokens, logprobs)]
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:

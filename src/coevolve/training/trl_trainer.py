@@ -29,7 +29,7 @@ from coevolve.errors import TrainingError
 from coevolve.rollout.chat import Chat
 from coevolve.rollout.sampler import Sampler
 from coevolve.training.checkpoint import publish
-from coevolve.training.collect import Collected, collect
+from coevolve.training.collect import Collected, collect, named
 from coevolve.training.demonstrate import Demonstrations, pad_tokens, plan
 from coevolve.training.engine import KeepsFiles, TaskSource
 from coevolve.training.metrics import MetricsLog, demonstration_record, headline, step_record
@@ -253,7 +253,22 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
             raise TrainingError(
                 f"step {self.state.global_step + 1}: the {what} is {value.item()}; the weights were left as "
                 f"they were and the last checkpoint in {self.parts.checkpoints} is intact; lower "
-                "train.learning_rate before going on"
+                f"train.learning_rate before going on ({self._batch()})"
+            )
+
+    def _batch(self) -> str:
+        """Which tasks the step was on, for whoever looks for the culprit."""
+        return named([group.task for group in self._collected.groups] if self._collected else [])
+
+    def _insist_on_weights(self) -> None:
+        """Every weight a number: a checkpoint of others would take the place of the last good one."""
+        wrong = [name for name, w in self.model.named_parameters() if not bool(torch.isfinite(w).all())]
+        good = torch.tensor([float(not wrong)], device=self.accelerator.device)
+        if self.accelerator.gather(good).min() == 0:
+            raise TrainingError(
+                f"step {self.state.global_step}: after the update {wrong[0] if wrong else 'a weight'} is not "
+                f"finite; no checkpoint was written and the last one in {self.parts.checkpoints} is intact; "
+                f"lower train.learning_rate before going on ({self._batch()})"
             )
 
     # Record
@@ -287,6 +302,7 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         began = time.perf_counter()
+        self._insist_on_weights()
         super()._save_checkpoint(model, trial)
         step = self.state.global_step
         folder = Path(self.args.output_dir) / f"checkpoint-{step}"
