@@ -156,6 +156,7 @@ def check_recipe(config: Config) -> list[str]:
         f"checked: environment {environment.name} ({environment.version}), worlds: {worlds}",
         f"checked: a step of {train.tasks_per_step} tasks x {train.group_size} = {rollouts} rollouts",
         f"checked: signals {', '.join(n for n, section in wanted.items() if section) or 'none'}",
+        *_check_tasks(config),
         *_check_explorer(config),
         _check_model(config),
         *_check_training(config),
@@ -172,6 +173,16 @@ def insist_on_worlds(environment: Environment, config: EnvironmentConfig) -> Non
     chosen = "" if config.classes == "all" else f" with environment.classes {', '.join(config.classes)}"
     way = "give it some" if config.classes == "all" else "name more classes, or use environment.classes: all"
     raise ConfigError(f"environment {config.name}{chosen} has no train worlds to explore: {way}")
+
+
+def _check_tasks(config: Config) -> list[str]:
+    """The file that D_0 begins with, if there is one."""
+    if config.pool.tasks is None:
+        return []
+    from coevolve.pool.portable import TaskFile
+
+    rows = len(TaskFile(Path(config.pool.tasks)))
+    return [f"checked: {rows} tasks to read in {config.pool.tasks}; not checked: whether they may enter"]
 
 
 def _check_explorer(config: Config) -> list[str]:

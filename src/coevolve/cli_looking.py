@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,21 +11,72 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from coevolve.cli_options import AsJson
+from coevolve.cli_options import AsJson, Overrides
+from coevolve.errors import ConfigError
 
 
-def tasks(run_dir: Annotated[Path, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:
-    """The pool of a run: every task with its lineage and verdict."""
+def tasks(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN")],
+    as_json: AsJson = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            metavar="FILE",
+            help="Write every task with its lineage and evidence: .jsonl, .parquet.",
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--import",
+            metavar="FILE",
+            help="Judge the tasks of a file (.jsonl, .parquet) by replay and screens and add those that pass "
+            "to the pool in RUN, a new directory or one that no run made. Every refusal is listed by its "
+            "reason, and the exit code is then 1. A run of its own begins with such a file by --set "
+            "pool.tasks=FILE.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="With --import: whose environment and verification judge; by default RUN's own."),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """The pool of a run: every task with its lineage and verdict; also to a file, and from one."""
     from coevolve.pool import Pool
     from coevolve.pool.listing import task_rows
     from coevolve.rundir import RunDirectory
 
+    if file is not None:
+        _import(run_dir, file, config, overrides or (), as_json)
+        return
+    if config is not None or overrides:
+        raise ConfigError("--config and --set belong to --import: a pool is listed and exported as it is")
+    if export is not None:
+        from coevolve.transfer import export_tasks
+
+        count = export_tasks(RunDirectory.existing(run_dir), export)
+        typer.echo(f"{count} tasks written to {export}")
+        return
     with Pool.read_only(RunDirectory.existing(run_dir).pool) as pool:
         rows = task_rows(pool)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     else:
         print_tasks(rows)
+
+
+def _import(run_dir: Path, file: Path, config: Path | None, overrides: Sequence[str], as_json: bool) -> None:
+    from coevolve.config_file import load_config
+    from coevolve.transfer import import_tasks
+
+    own = run_dir / "config.yaml"
+    resolved = load_config(config or (own if own.exists() else None), overrides)
+    found = import_tasks(run_dir, file, resolved, Console(stderr=True))
+    typer.echo(json.dumps(found.as_json(), indent=2) if as_json else "\n".join(found.lines()))
+    if found.refused:
+        raise typer.Exit(1)
 
 
 def signals(run_dir: Annotated[Path, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:

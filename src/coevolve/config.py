@@ -223,6 +223,11 @@ class EvolveConfig(Section):
 
 class PoolConfig(Section):
     initial: int = Field(100, ge=1, description="Verified tasks in D_0.")
+    tasks: str | None = Field(
+        None,
+        description="A .jsonl or .parquet file of tasks that D_0 begins with, as far as they may enter; "
+        "exploration adds what is missing of pool.initial.",
+    )
     sampler: Literal["uniform", "retire", "learnable"] = Field(
         "uniform",
         description="Uniform, as the paper has it; mastered tasks rest until a signal fires; or tasks whose "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from typing import Any
@@ -13,6 +14,8 @@ from coevolve.evolution import Evolution, Growth, Plan, Progress
 from coevolve.explore.base import Explorer
 from coevolve.pool import Pool
 from coevolve.types import OriginKind
+
+_log = logging.getLogger(__name__)
 
 
 class Grower:
@@ -71,7 +74,7 @@ class Grower:
             RunError: the explorations ran out, or the environment is down, before there were ``n``; or
                 an evolution is in flight.
         """
-        self._must_be_alone()
+        self.must_be_alone()
         missing = n - len(self._pool)
         attempts = missing * self._evolve.attempts
         begun = time.perf_counter()
@@ -97,7 +100,7 @@ class Grower:
         Raises:
             RunError: another evolution is in flight.
         """
-        self._must_be_alone()
+        self.must_be_alone()
         begun = time.perf_counter()
         growth = self._evolution.grow(self._plan(step), self._pool, progress or self._progress)
         self._settle(step, growth, growth.admitted, time.perf_counter() - begun)
@@ -114,7 +117,7 @@ class Grower:
 
     def _begin(self, step: int) -> None:
         """Start the evolution of ``step`` beside training."""
-        self._must_be_alone()
+        self.must_be_alone()
         begun = time.perf_counter()
         evolution, plan, window = self._evolution, self._plan(step, ahead=True), self._evolution.window()
         self._beside = Beside(
@@ -142,6 +145,12 @@ class Grower:
             self._pool.count("seconds.evolve", waited)
             if growth.outage:
                 self._pool.count("evolutions.given_up")
+                _log.warning(
+                    "the evolution of step %d was given up (%s); training goes on without new tasks, and its "
+                    "signals wait for the next one",
+                    step,
+                    growth.outage,
+                )
             elif not growth.explorations and self._evolve.tasks:
                 self._pool.count("evolutions.nothing_to_explore")
         if not growth.outage:
@@ -152,7 +161,8 @@ class Grower:
             "evolve/waited_seconds": waited,
         }
 
-    def _must_be_alone(self) -> None:
+    def must_be_alone(self) -> None:
+        """Raise RunError while an evolution is in flight, or after the end."""
         if self._closed:
             raise RunError("this loop has been closed: make another one to go on")
         if self._beside is not None:

@@ -7,11 +7,12 @@ and hands the finished groups back with :meth:`CoEvolution.observe`; that is all
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coevolve.admission import Admission, admit
 from coevolve.config import EvolveConfig, SignalsConfig
 from coevolve.environments.base import Environment
 from coevolve.errors import RunError
@@ -21,6 +22,7 @@ from coevolve.growing import Grower
 from coevolve.llm.base import Limits
 from coevolve.observed import check, figures
 from coevolve.pool import Pool, Sampler, Uniform
+from coevolve.pool.portable import Incoming
 from coevolve.signals import Detector
 from coevolve.signals import build as build_signals
 from coevolve.synthesize.base import Abstractor, Verifier
@@ -74,6 +76,7 @@ class CoEvolution:
 
             abstractor = TemplateAbstractor(environment)
         self.pool = pool
+        self._environment = environment
         self._seed = seed
         self._sampler: Sampler = sampler or Uniform()
         self._judge = partial(_strict, environment) if verifier is None else verifier
@@ -142,6 +145,24 @@ class CoEvolution:
                 an evolution is in flight.
         """
         self._grower.populate(n, self._step, kind, progress)
+
+    def admit(
+        self, rows: Iterable[Incoming], source: str = "", progress: Callable[[int], None] | None = None
+    ) -> Admission:
+        """Take in tasks that were made elsewhere, as far as they pass what every candidate has to pass.
+
+        Args:
+            rows: of a :class:`~coevolve.pool.portable.TaskFile`, or made by hand.
+            source: a name for where they come from, kept with each.
+            progress: told the number of rows judged.
+
+        Raises:
+            RunError: an evolution is in flight.
+            InfrastructureError: the environment is down; what was judged before is in the pool.
+        """
+        self._grower.must_be_alone()
+        verifier = self._evolution.verifier
+        return admit(rows, self._environment, self.pool, verifier, self._step, source, progress)
 
     def evolve(self, step: int, progress: Progress | None = None) -> int:
         """Grow the pool now by up to ``evolve.tasks`` tasks, from the signals since the last evolution.

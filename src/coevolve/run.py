@@ -26,10 +26,12 @@ from coevolve.errors import RunError
 from coevolve.evaluation.between import Between, dev_tests
 from coevolve.evaluation.heldout import HeldOut, benchmark_turns, read, save, unguided
 from coevolve.pool import Pool
+from coevolve.pool.portable import TaskFile
 from coevolve.progress import stage
 from coevolve.report.refresh import Refresher
 from coevolve.rundir import RunDirectory
 from coevolve.summary import show, summarise, write
+from coevolve.transfer import begin_with
 from coevolve.types import Task
 
 if TYPE_CHECKING:
@@ -71,6 +73,12 @@ def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
                     f"{out} is finished (it has summary.json): look at it with 'coevolve tasks {out}', "
                     "or choose another --out"
                 )
+            if run.pool.exists() and not run.begun:
+                raise RunError(
+                    f"{out} holds a pool that no run made, and a run would begin it anew: choose another "
+                    f"--out; to start from its tasks, 'coevolve tasks {out} --export tasks.jsonl', then "
+                    "--set pool.tasks=tasks.jsonl"
+                )
             return _lead(config, run, environment, held, console)
         finally:
             run.release()
@@ -91,6 +99,7 @@ def _lead(
 ) -> dict[str, Any]:
     """Train in ``environment``, take the scores in ``held``."""
     clock = Clock(run)
+    given = None if config.pool.tasks is None else TaskFile(Path(config.pool.tasks))
     with clock("load"):  # first, since most mistakes show here
         engine = load_engine(config, run, environment, console)
     with clock("held-out tests"):
@@ -103,8 +112,11 @@ def _lead(
         dev = dev_tests(held, config.evaluate.episodes, config.explore) if config.evaluate.every else []
         with assembled(config, environment, pool, [*tests, *dev], engine, run.path / "llm.db") as loop:
             if found.path is None:
-                with clock("D_0"), stage("D_0", config.pool.initial, console) as bar:
-                    loop.populate(config.pool.initial, progress=bar.update)
+                with clock("D_0"):
+                    if given is not None:
+                        begin_with(given, loop, console)
+                    with stage("D_0", config.pool.initial, console) as bar:
+                        loop.populate(config.pool.initial, progress=bar.update)
             if "before" not in run.stages():
                 with clock("scores"):
                     before = {t.name: _score(config, engine, held, t, console, "before") for t in tests}

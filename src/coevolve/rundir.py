@@ -69,9 +69,14 @@ class RunDirectory:
             self._lock.release()
             self._lock = None
 
+    @property
+    def begun(self) -> bool:
+        """A run has been at work here: its pool belongs to its weights and checkpoints."""
+        return self._stages.exists()
+
     def _bind(self, config: Config) -> None:
         path = self.path / "config.yaml"
-        if not path.exists() or not self._stages.exists():  # nothing was made yet: a mistake may be mended
+        if not path.exists() or not self.begun:  # nothing was made yet: a mistake may be mended
             write_atomic(path, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
             return
         if said := self.difference(config):

@@ -103,3 +103,9 @@ def read(path: Path) -> HeldOut:
     return HeldOut(
         about["name"], about["split"], tuple(load(Task, json.loads(line)) for line in lines), about["refused"]
     )
+
+
+def sealed_tests(folder: Path) -> tuple[HeldOut, ...]:
+    """Those that lie in a run's ``heldout/`` and hold a task; none where there is no such folder."""
+    files: Sequence[Path] = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
+    return tuple(test for test in map(read, files) if test.tasks)

@@ -15,19 +15,21 @@ def task_rows(pool: Pool, refused: bool = False) -> list[dict[str, Any]]:
         pool: open for reading or writing.
         refused: list the refused candidates too, in order of judgement.
     """
-    return [_task(one) for one in pool.judgements() if one.verdict.admitted or refused]
+    return [task_row(one) for one in pool.judgements() if one.verdict.admitted or refused]
 
 
-def _task(judgement: Judgement) -> dict[str, Any]:
+def task_row(judgement: Judgement) -> dict[str, Any]:
+    """One candidate: what it asks for and where, its lineage, its verdict; JSON data."""
     task, verdict = judgement.candidate.task, judgement.verdict
     return {
         "id": task.id,
         "name": task.name,
         "environment": task.environment,
         "version": task.version,
-        "world": {"id": task.world.id, "key": task.world.key, "prefix": dump(task.world)["prefix"]},
+        "world": {"key": task.world.key, **dump(task.world)},
         "turns": list(task.turns),
         "solution": [[dump(call) for call in turn] for turn in task.solution],
+        "extra": dump(task)["extra"],
         "origin": dump(task.origin),
         "step": judgement.step,
         "verdict": dump(verdict),
@@ -36,10 +38,11 @@ def _task(judgement: Judgement) -> dict[str, Any]:
 
 def signal_rows(pool: Pool) -> list[dict[str, Any]]:
     """One row per signal, oldest first, with its evidence; JSON data."""
-    return [_signal(signal) for signal in pool.signals()]
+    return [signal_row(signal) for signal in pool.signals()]
 
 
-def _signal(signal: Signal) -> dict[str, Any]:
+def signal_row(signal: Signal) -> dict[str, Any]:
+    """One signal with its rollouts, without their tokens; JSON data."""
     return {
         "id": signal.id,
         "kind": signal.kind,

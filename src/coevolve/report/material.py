@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import yaml
 
 from coevolve.evaluation.between import evaluations
 from coevolve.evaluation.growth import GUARD, Added, added
-from coevolve.evaluation.heldout import HeldOut, read
+from coevolve.evaluation.heldout import HeldOut, sealed_tests
 from coevolve.pool import Pool
 from coevolve.pool.stored import StoredAttempts, StoredCandidate, StoredSignal
 from coevolve.rundir import RunDirectory
@@ -106,7 +106,7 @@ def material(path: Path) -> Material:
     run = RunDirectory.existing(path)
     # The newest first: what the pool says later can then only be more than the log knows.
     metrics = _lines(run.metrics)
-    tests = _tests(run.heldout)
+    tests = sealed_tests(run.heldout)
     with Pool.read_only(run.pool) as pool, pool.snapshot():
         return Material(
             path=path,
@@ -136,8 +136,3 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         return []
     whole, _, _ = path.read_text().rpartition("\n")
     return [json.loads(line) for line in whole.splitlines()]
-
-
-def _tests(folder: Path) -> tuple[HeldOut, ...]:
-    files: Sequence[Path] = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
-    return tuple(test for test in map(read, files) if test.tasks)
