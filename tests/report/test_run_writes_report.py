@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from coevolve.environments.toolbox import ToolboxEnvironment
 from coevolve.errors import ConfigError
@@ -34,6 +35,29 @@ def test_a_run_ends_with_its_report_and_trackers_get_the_names_of_the_log(tmp_pa
     assert set(told.Tags()["scalars"]) == names
     sizes = [(event.step, event.value) for event in told.Scalars("train/source/pool/tasks")]
     assert sizes == [(line["step"], line["source"]["pool/tasks"]) for line in log]
+
+
+def test_steps_that_a_killed_run_told_of_are_told_once(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="tensorboard is not installed"
+    )
+    arguments, control = TrainingArguments(output_dir=str(tmp_path), report_to=[]), TrainerControl()
+    for first, last in ((0, 4), (2, 5)):  # killed after step 4, gone on with from the checkpoint of step 2
+        state = TrainerState(global_step=first)
+        trackers = Trackers(["tensorboard"], tmp_path)
+        trackers.on_train_begin(arguments, state, control)
+        for step in range(first + 1, last + 1):
+            state.global_step = step
+            trackers.tell(arguments, state, control, {"step": step, "loss": float(10 * first + step)})
+    told = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    told.Reload()
+    assert [(event.step, event.value) for event in told.Scalars("train/loss")] == [
+        (1, 1.0),
+        (2, 2.0),
+        (3, 23.0),
+        (4, 24.0),
+        (5, 25.0),
+    ]
 
 
 def test_a_line_of_the_log_is_flattened_under_its_own_names() -> None:

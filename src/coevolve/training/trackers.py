@@ -59,6 +59,10 @@ class Trackers(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         for one in self._inner:
+            made: Any = getattr(one, "_SummaryWriter", None)
+            if made is not None and one.tb_writer is None:
+                # A run that was killed has told of steps that are done again: TensorBoard forgets them.
+                one.tb_writer = made(log_dir=one.logging_dir, purge_step=state.global_step + 1)
             one.on_train_begin(args, state, control, **others)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
