@@ -22,6 +22,13 @@ from coevolve.prompting import versions
 from coevolve.rundir import RunDirectory, write_atomic
 from coevolve.transcript import usage_in, usage_line
 
+_CUT_SHORT = {
+    "given_up": "given up, for the explorer or the environment was down",
+    "budget_spent": "ended by evolve.budget",
+    "nothing_to_explore": "without a signal to explore from",
+    "unused": "still under way at the end of training",
+}
+"""Why evolutions end early, as the pool counts it, in words."""
 _LABELS = (("benchmark turns", "heldout"), ("unguided tasks", "heldout_unguided"))
 
 
@@ -53,10 +60,20 @@ def summarise(
         "pool": {"initial": config.pool.initial, "final": len(pool)},
         "admitted": admitted,
         "refused": pool.refused(),
+        "evolutions": _evolutions(pool),
         "rollouts": {name: sum(line[name] for line in log) for name in ("solved", "failed", "invalid")},
         "llm": _asked(config, pool),
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "seconds_training": {name: round(value, 1) for name, value in training.items()},
+    }
+
+
+def _evolutions(pool: Pool) -> dict[str, int]:
+    """How many there were, and how many of them ended early, by cause."""
+    counters = pool.counters()
+    return {
+        "made": int(counters.get("evolutions", 0)),
+        **{cause: int(counters.get(f"evolutions.{cause}", 0)) for cause in _CUT_SHORT},
     }
 
 
@@ -122,10 +139,17 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
         f"pool: {pool['initial']} tasks at the start, {pool['final']} at the end",
         f"admitted: {_counts(summary['admitted'])}",
         f"refused candidates: {_counts(summary['refused'])}",
+        *_shortfalls(summary.get("evolutions", {})),
         f"rollouts: {rollouts['solved']} solved, {rollouts['failed']} failed, {rollouts['invalid']} invalid",
         *([f"asked {summary['llm']['model']}: {usage_line(summary['llm'])}"] if summary.get("llm") else []),
         "seconds: " + ", ".join(f"{name} {value:.0f}" for name, value in summary["seconds"].items()),
     ]
+
+
+def _shortfalls(evolutions: Mapping[str, int]) -> list[str]:
+    """One sentence on evolutions that ended early; none where all went well."""
+    causes = [f"{evolutions[cause]} {words}" for cause, words in _CUT_SHORT.items() if evolutions.get(cause)]
+    return [f"evolutions: {evolutions['made']}, {', '.join(causes)}"] if causes else []
 
 
 def markdown(summary: Mapping[str, Any]) -> str:

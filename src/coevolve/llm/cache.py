@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from coevolve.config import LlmConfig
-from coevolve.llm.base import LLM, Ledger, Message, NoToolsError, ProposedCall, Reply
+from coevolve.llm.base import LLM, Ledger, Message, NoToolsError, OutageError, ProposedCall, Reply
 from coevolve.llm.spending import Meter, estimated_prompt
 from coevolve.types import Json, ToolSpec, canonical
 
@@ -53,6 +53,7 @@ class CachedLLM:
         self._meter = Meter.of(llm.config)
         self._lock = threading.Lock()
         self._asked: dict[str, threading.Lock] = {}
+        self._closed = False
         self._broken = 0
         """Times that the file was set aside and no ledger knows of it yet."""
         self._database = self._opened()
@@ -78,6 +79,8 @@ class CachedLLM:
         seed: int = 0,
     ) -> Reply:
         """See :meth:`coevolve.llm.base.LLM.complete`."""
+        if self._closed:
+            raise OutageError(f"the client of {self.name} is closed")
         room = self._meter.room(ledger, estimated_prompt(messages, tools))
         if tools and not self.native_tools:
             raise NoToolsError(f"{self.name} takes no native tools; ask by the text protocol")
@@ -110,11 +113,17 @@ class CachedLLM:
             return reply
 
     def close(self) -> None:
-        """Close the file, and the model where it can be closed."""
+        """Close the model where it can be closed, then the file; idempotent.
+
+        In this order, so that an answer that was paid for is kept; what is asked from now on gets an
+        OutageError, whichever thread asks.
+        """
         with self._lock:
-            self._database.close()
+            self._closed = True
         if (close := getattr(self.llm, "close", None)) is not None:
             close()
+        with self._lock:
+            self._database.close()
 
     def _key(
         self,
@@ -161,6 +170,8 @@ class CachedLLM:
 
     def _read(self, query: str, value: str) -> tuple[Any, ...] | None:
         with self._lock:
+            if self._closed:  # no fault of the file: it must not be set aside
+                return None
             try:
                 row: tuple[Any, ...] | None = self._database.execute(query, (value,)).fetchone()
                 return row
