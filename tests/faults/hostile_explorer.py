@@ -47,6 +47,7 @@ TRANSPORT: dict[str, Fault] = {
     "another shape": wire.wrong_shape(),
     "a page of HTML": wire.not_json(),
     "deep JSON": wire.not_json("[" * 100_000),
+    "more than memory is worth": wire.not_json("<p>" * 6_000_000),
     "silence": wire.silent(),
     "a body without end": wire.dribble(),
     "reset": wire.reset(),
@@ -71,7 +72,12 @@ def _candidate(instruction: str, *calls: Any) -> Body:
 
 SAYINGS: dict[str, Body] = {
     "prose": {"content": "I am sorry, I would rather talk about the weather."},
-    "a megabyte": {"content": "so " * 350_000},
+    "a megabyte": {
+        "choices": [
+            {"message": {"role": "assistant", "content": " " * 2**20 + "so"}, "finish_reason": "length"}
+        ],
+        "usage": {"prompt_tokens": 500, "completion_tokens": 1024},  # a token of blanks may be long
+    },
     "deep braces": {"content": '{"calls": ' + "[" * 5_000},
     "half of a pair": {"content": '{"calls": [{"name": "\ud800", "arguments": {}}]}'},
     "not a number": {"content": '{"calls": [{"name": "count_boxes", "arguments": {"kind": NaN}}]}'},

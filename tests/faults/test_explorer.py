@@ -86,6 +86,7 @@ COUNTED = {
     "no shape at all": "wrong_shape",
     "a page of HTML": "not_json_body",
     "deep JSON": "not_json_body",
+    "more than memory is worth": "oversized",
     "silence": "timeout",
     "a body without end": "timeout",
     "reset": "connection",

@@ -23,15 +23,9 @@ from coevolve.llm.faults import AnswerFault, passing_fault, read_answer, retry_a
 from coevolve.llm.spending import Meter, estimated_prompt, estimated_tokens
 from coevolve.types import Json, ToolSpec
 
+LONGEST_BODY = 16 * 2**20
+"""Bytes of one answer that are read; no completion is as long, and an endpoint may send without end."""
 _MISCONFIGURED = (401, 403, 404)
-_TOO_LONG = (
-    "context length",
-    "context_length",
-    "context window",
-    "maximum context",
-    "too long",
-    "too many tok",
-)
 _LONGEST_BACK_OFF = 20.0
 _SEEDS = 2**31
 _USELESS = ("empty_content", "empty_choices", "wrong_shape", "bad_call")
@@ -220,13 +214,14 @@ class Endpoint:
             AnswerFault: none that can be used; another request may get one.
             openai.APIStatusError: the endpoint refuses this very request.
         """
-        create: Any = self._client.chat.completions.with_raw_response.create
+        create: Any = self._client.chat.completions.with_streaming_response.create
         async with self._slots:
             loop = asyncio.get_running_loop()
             began, deadline = loop.time(), self._deadline(ask)
             try:
                 async with asyncio.timeout(deadline):  # the SDK's own starts again with every byte
-                    raw = await create(**body)
+                    async with create(**body) as response:
+                        content = await _whole(response)
             except (TimeoutError, openai.APITimeoutError):
                 raise AnswerFault("timeout", f"no answer within {deadline:.3g} s") from None
             except openai.APIConnectionError as error:
@@ -240,7 +235,7 @@ class Endpoint:
                 seconds = loop.time() - began
                 ask.left -= min(seconds, deadline)  # more is the machine's own delay, not the endpoint's
                 self.meter.waited(ask.ledger, ask.stage, seconds)
-        reply, usage = read_answer(raw.http_response.content, self._silence)
+        reply, usage = read_answer(content, self._silence)
         self._taken |= body.keys()
         if usage is None:
             ask.ledger.fault("no_usage")
@@ -315,6 +310,25 @@ class Endpoint:
 
     def _redacted(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
+
+
+async def _whole(response: Any) -> bytes:
+    """The body of an answer, as far as memory is worth it.
+
+    Raises:
+        AnswerFault: ``connection``, ``timeout``, ``oversized``.
+    """
+    content = bytearray()
+    parts = response.iter_bytes()
+    while len(content) <= LONGEST_BODY:
+        try:
+            content += await anext(parts)
+        except StopAsyncIteration:
+            return bytes(content)
+        except Exception as error:  # of the SDK's transport, which has no public name
+            kind = "timeout" if "Timeout" in type(error).__name__ else "connection"
+            raise AnswerFault(kind, short(str(error) or type(error).__name__)) from None
+    raise AnswerFault("oversized", f"the answer has more than {LONGEST_BODY:,} bytes")
 
 
 def _seconds_left(ledger: Ledger) -> float:
