@@ -180,9 +180,21 @@ def doctor(
         str | None, typer.Option(metavar="URL", help="Ask this endpoint too; else no network is used.")
     ] = None,
     model: Annotated[str, typer.Option(help="The model that the endpoint should have.")] = "",
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="Check this run directory instead: hashes, content addresses, lineage, metrics, seals, and "
+            "every task by replay; exit code 1 if anything is wrong.",
+        ),
+    ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """What this machine has and lacks, and what follows from it."""
+    """What this machine has and lacks, and what follows from it; or whether a run directory is sound."""
+    if run_dir is not None:
+        _examine_run(run_dir)
+        return
     from coevolve.checks import ask_endpoint, consequences, examine
 
     config = load_config(None, [*_explorer(None, llm, model), *(overrides or ())])
@@ -193,6 +205,18 @@ def doctor(
     for sentence in consequences(findings):
         typer.echo(f"so: {sentence}")
     if any(finding.needed and not finding.ok for finding in findings) or not all(f.ok for f in asked):
+        raise typer.Exit(1)
+
+
+def _examine_run(path: Path) -> None:
+    from coevolve.inspection import inspect
+    from coevolve.rundir import RunDirectory
+
+    wrong = 0
+    for checked in inspect(RunDirectory.existing(path), Console(stderr=True)):
+        typer.echo(str(checked))
+        wrong += checked.count
+    if wrong:
         raise typer.Exit(1)
 
 

@@ -45,7 +45,7 @@ class Found:
 def latest_complete(root: Path) -> Found:
     """Look through ``root`` from the newest checkpoint down."""
     ignored: list[Ignored] = []
-    for step, path in sorted(_numbered(root), reverse=True):
+    for step, path in sorted(numbered(root), reverse=True):
         why = fault(path)
         if why is None:
             facts = json.loads((path / MANIFEST).read_text())["facts"]
@@ -93,13 +93,14 @@ def publish(folder: Path, root: Path, step: int, facts: dict[str, Any], keep: in
         shutil.rmtree(target)
     folder.rename(target)
     _flush(root)
-    for number, path in sorted(_numbered(root), reverse=True)[keep:]:
+    for number, path in sorted(numbered(root), reverse=True)[keep:]:
         if number < step:
             shutil.rmtree(path)
     return target
 
 
-def _numbered(root: Path) -> Iterator[tuple[int, Path]]:
+def numbered(root: Path) -> Iterator[tuple[int, Path]]:
+    """Whatever looks like a checkpoint below ``root``, with its step."""
     for path in root.glob("step-*"):
         number = path.name.removeprefix("step-")
         if path.is_dir() and number.isdecimal():
