@@ -67,3 +67,27 @@ def test_finished_stages_are_remembered(tmp_path: Path) -> None:
     run.finish_stage("before", {"benchmark": 0.5})
     run.finish_stage("other", 1)
     assert RunDirectory(tmp_path).stages() == {"before": {"benchmark": 0.5}, "other": 1}
+
+
+def test_what_binds_a_run_to_its_configuration_is_missed(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.claim(_config(train={"beta": 0.5}))
+    (run.checkpoints / "step-2").mkdir(parents=True)
+    run.release()
+    file = tmp_path / "config.yaml"
+    for broken in (file.read_bytes()[:-30] + b"\n\t{", b"\xff\xfe"):
+        file.write_bytes(broken)
+        with pytest.raises(RunError, match=r"config\.yaml cannot be read .* choose another --out"):
+            RunDirectory(tmp_path).claim(_config(train={"beta": 0.5}))
+    file.unlink()
+    with pytest.raises(RunError, match=r"config\.yaml is missing, .* choose another --out"):
+        RunDirectory(tmp_path).claim(_config(train={"beta": 0.5}))
+
+
+def test_stages_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.finish_stage("before", {"benchmark": 0.5})
+    for broken in (b'{"before": ', b"[1]", b"\xff"):
+        (tmp_path / "stages.json").write_bytes(broken)
+        with pytest.raises(RunError, match=r"stages\.json cannot be read .* remove it"):
+            run.stages()

@@ -69,10 +69,7 @@ def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
         run.claim(config)
         try:
             if run.summary.exists():
-                raise RunError(
-                    f"{out} is finished (it has summary.json): look at it with 'coevolve tasks {out}', "
-                    "or choose another --out"
-                )
+                return _finished(config, run, console)
             if run.pool.exists() and not run.begun:
                 raise RunError(
                     f"{out} holds a pool that no run made, and a run would begin it anew: choose another "
@@ -82,6 +79,24 @@ def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
             return _lead(config, run, environment, held, console)
         finally:
             run.release()
+
+
+def _finished(config: Config, run: RunDirectory, console: Console) -> dict[str, Any]:
+    """Killed between its summary and its report, a run only lacks the report."""
+    report = _refresher(config, run, console)
+    if report.complete:
+        raise RunError(
+            f"{run.path} is finished (it has summary.json): look at it with 'coevolve tasks {run.path}', "
+            "or choose another --out"
+        )
+    summary = run.finished()
+    show(summary, console)
+    report.finish()
+    return summary
+
+
+def _refresher(config: Config, run: RunDirectory, console: Console) -> Refresher:
+    return Refresher(run, config.evolve.every, partial(console.print, highlight=False, soft_wrap=True))
 
 
 @contextmanager
@@ -129,9 +144,8 @@ def _lead(
                 found.step,
                 lambda test: _score(config, engine, held, test, silent, "between"),
             )
-            report = Refresher(
-                run, config.evolve.every, partial(console.print, highlight=False, soft_wrap=True)
-            )
+            report = _refresher(config, run, console)
+            report.reopen()
             with clock("training"), quiet(), stage("training", config.steps, console) as bar:
 
                 def progress(step: int, figures: str) -> None:
@@ -156,6 +170,8 @@ def _lead(
 
 def _follow(config: Config, out: Path) -> dict[str, Any]:
     """A process other than the first: acts and trains, owns nothing."""
+    if RunDirectory(out).summary.exists():  # nothing is left to train
+        return {}
     with pooled(config.environment) as environment:
         load_engine(config, RunDirectory(out), environment, Console(quiet=True)).train(None, config.steps)
     return {}

@@ -61,7 +61,11 @@ class RunDirectory:
             RunError: another process has it, or it belongs to another configuration.
         """
         self._lock = own_folder(self.path, "run", f"run directory {self.path}")
-        self._bind(config)
+        try:
+            self._bind(config)
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Give the directory back; the operating system does so too when the process dies."""
@@ -72,13 +76,18 @@ class RunDirectory:
     @property
     def begun(self) -> bool:
         """A run has been at work here: its pool belongs to its weights and checkpoints."""
-        return self._stages.exists()
+        return self._stages.exists() or self.checkpoints.exists()
 
     def _bind(self, config: Config) -> None:
         path = self.path / "config.yaml"
-        if not path.exists() or not self.begun:  # nothing was made yet: a mistake may be mended
+        if not self.begun:  # nothing was made yet: a mistake may be mended
             write_atomic(path, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
             return
+        if not path.exists():
+            raise RunError(
+                f"{path} is missing, so nobody knows what the run there was made with; put it back, or "
+                "choose another --out"
+            )
         if said := self.difference(config):
             raise RunError(
                 f"{self.path} was made with another configuration ({said}); "
@@ -95,14 +104,29 @@ class RunDirectory:
     def config(self) -> Config:
         """The resolved configuration that the run was made with."""
         path = self.path / "config.yaml"
-        return parse_config(yaml.safe_load(path.read_text()), str(path))
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise RunError(
+                f"{path} cannot be read ({' '.join(str(error).split())}); put a copy back, or choose another "
+                "--out"
+            ) from None
+        return parse_config(data, str(path))
 
     def stages(self) -> dict[str, Any]:
         """Results of the stages that are done, by name."""
         if not self._stages.exists():
             return {}
-        found: dict[str, Any] = json.loads(self._stages.read_text())
-        return found
+        return read_json(
+            self._stages,
+            "remove it, and the held-out tests and the scores before training are made again",
+        )
+
+    def finished(self) -> dict[str, Any]:
+        """The summary of a finished run; raises :class:`RunError` where it cannot be read."""
+        return read_json(
+            self.summary, "remove it, and the same 'coevolve run' takes the scores after training again"
+        )
 
     def finish_stage(self, name: str, result: Any) -> None:
         """Note that a stage is done, with what it found."""
@@ -132,6 +156,21 @@ def _writing_in(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(f"cannot write in {path}: {error.strerror}; choose another --out") from None
+
+
+def read_json(path: Path, way_out: str) -> dict[str, Any]:
+    """An object from a JSON file.
+
+    Raises:
+        RunError: it cannot be read, or is no object; ``way_out`` says what to do then.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}); {way_out}") from None
+    if not isinstance(found, dict):
+        raise RunError(f"{path} cannot be read (it holds no object); {way_out}")
+    return found
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from coevolve.evaluation.arms import Experiment
 from coevolve.evaluation.growth import Added, added, means
 from coevolve.evaluation.heldout import TESTS, read
 from coevolve.pool import Pool
+from coevolve.rundir import RunDirectory
 
 RESAMPLES = 10_000
 ALIKE = ("rollouts", "tasks_added")
@@ -63,7 +63,7 @@ def compare(experiment: Experiment, out: Path, failed: Mapping[str, str]) -> dic
 
 def run_result(folder: Path) -> dict[str, Any]:
     """What a finished run came to, with the outcome of each held-out task."""
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = RunDirectory(folder).finished()
     tests = {}
     for test, key in TESTS.items():
         if summary[key] is not None and summary[key]["n"]:

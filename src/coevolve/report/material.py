@@ -114,7 +114,7 @@ def material(path: Path) -> Material:
             metrics=metrics,
             evaluations=evaluations(run.evaluations),
             stages=run.stages(),
-            summary=json.loads(run.summary.read_text()) if run.summary.exists() else None,
+            summary=run.finished() if run.summary.exists() else None,
             tests=tests,
             candidates=list(pool.stored_candidates()),
             signals=list(pool.stored_signals()),

@@ -21,6 +21,8 @@ class Tally:
     put_off: int = 0
     failed: int = 0
     seconds: float = 0.0
+    complete: bool = False
+    """The report of the finished run is there."""
 
 
 class Refresher:
@@ -56,18 +58,30 @@ class Refresher:
             return
         self._write()
 
+    @property
+    def complete(self) -> bool:
+        """Whether the report of the finished run has been written."""
+        return self._tally.complete
+
+    def reopen(self) -> None:
+        """The run goes on: a report of its end, if there is one, is of an earlier end."""
+        if self._tally.complete:
+            self._tally.complete = False
+            self._note()
+
     def finish(self) -> None:
         """The report of the finished run."""
-        if self._write():
+        if self._write(last=True):
             self._say(f"report: {self._run.path / 'report.html'}")
 
-    def _write(self) -> bool:
+    def _write(self, last: bool = False) -> bool:
         began = self._clock()
         try:
             from coevolve.report.page import write_report
 
             write_report([self._run.path])
             self._tally.written += 1
+            self._tally.complete = last
             return True
         except Exception as error:  # whatever it is, training is worth more
             self._tally.failed += 1
