@@ -111,9 +111,7 @@ class ReplayVerifier:
         if not run.clean:
             return "replay_error", evidence
         again = replayer.run(task.world, calls)
-        if again.marks != run.marks or [o.text for o in again.observations] != [
-            o.text for o in run.observations
-        ]:
+        if not _same(again, run):
             return "not_repeatable", {**evidence, "again": _evidence(again, calls)}
         if run.marks[0] == run.marks[-1] and all(empty(answer_data(o)) for o in run.observations):
             return "no_effect", evidence
@@ -122,6 +120,9 @@ class ReplayVerifier:
             return "solved_by_nothing", {**evidence, "reward": nothing}
         reward = self._reward(task, task.solution)
         if reward < 1:
+            again = replayer.fresh(task.world, calls)  # what looked alike twice may be chance all the same
+            if not _same(again, run):
+                return "not_repeatable", {**evidence, "again": _evidence(again, calls)}
             return "reference_not_rewarded", {**evidence, "reward": reward}
         index = self._superfluous(task, calls, run, replayer)
         if index is not None:
@@ -191,6 +192,12 @@ def hidden_value(task: Task, observations: Sequence[Observation], shown: Callabl
         whole += "\n" + observation.text
         visible += "\n" + shown(observation.text)
     return None
+
+
+def _same(one: Run, other: Run) -> bool:
+    return one.marks == other.marks and [o.text for o in one.observations] == [
+        o.text for o in other.observations
+    ]
 
 
 def _evidence(run: Run, calls: Sequence[ToolCall]) -> dict[str, Json]:
