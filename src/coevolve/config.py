@@ -29,6 +29,13 @@ class EnvironmentConfig(Section):
         description="Deadline of one tool call; an overrun kills its worker. null takes the "
         "environment's own: 5, and 100 for a block of AppWorld code.",
     )
+    memory_mb: int | None = Field(
+        None,
+        ge=0,
+        description="Memory of one worker beyond what the environment itself takes, in MB (Linux); a call "
+        "that needs more fails. 0 is no limit, null takes the environment's own: 2048, and 4096 in all for "
+        "a world of AppWorld.",
+    )
     root: str | None = Field(
         None, description="Folder with the environment's data, where it has one; null takes its usual place."
     )

@@ -20,6 +20,7 @@ from coevolve.pool.lock import FileLock
 FREE = (
     "environment.workers",
     "environment.call_seconds",
+    "environment.memory_mb",
     "checkpoint.keep",
     "train.threads",
     "train.report_to",

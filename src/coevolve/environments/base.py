@@ -165,6 +165,10 @@ class Environment(ABC):
     def grade(self, task: Task, session: Session) -> Grade:
         """Judge the session's finished turns against the task's reference solution."""
 
+    def metrics(self) -> dict[str, float]:
+        """Counts since the start of what happened to its processes, where it has any."""
+        return {}
+
     def replay(self, task: Task) -> tuple[TurnRecord, ...]:
         """The task's solution in a fresh world, with no hint; one round trip where worlds live elsewhere.
 

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from coevolve.config import EnvironmentConfig
 from coevolve.environments.base import Environment
 from coevolve.environments.toolbox import ToolboxEnvironment
-from coevolve.environments.workers import CALL_SECONDS, WorkerEnvironment
+from coevolve.environments.workers import CALL_SECONDS, MEMORY_MB, WorkerEnvironment
 from coevolve.errors import UnknownEnvironmentError
 
 
@@ -83,6 +83,8 @@ def make(config: EnvironmentConfig) -> Environment:
         given["workers"] = config.workers
         if config.call_seconds is not None:
             given["call_seconds"] = config.call_seconds
+        if config.memory_mb is not None and "memory_mb" in takes:
+            given["memory_mb"] = config.memory_mb
     environment = build(**given)
     if not isinstance(environment, Environment):
         raise _no_environment(config.name)
@@ -103,7 +105,10 @@ def pooled(config: EnvironmentConfig) -> AbstractContextManager[Environment]:
             f"{config.name} keeps processes, but for how long?"
         )
         return environment
-    return WorkerEnvironment(partial(make, config), config.workers, config.call_seconds or CALL_SECONDS)
+    memory = MEMORY_MB if config.memory_mb is None else config.memory_mb
+    return WorkerEnvironment(
+        partial(make, config), config.workers, config.call_seconds or CALL_SECONDS, memory
+    )
 
 
 def _builder(config: EnvironmentConfig) -> Callable[..., object]:

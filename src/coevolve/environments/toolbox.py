@@ -39,10 +39,23 @@ from coevolve.environments.grading import References, Rule, judge
 from coevolve.environments.recording import RecordingSession
 from coevolve.environments.toolbox_schema import Method, methods
 from coevolve.errors import BrokenWorldError, InfrastructureError, UnknownEnvironmentError
-from coevolve.types import Grade, Json, Observation, Split, Task, ToolCall, ToolSpec, World, fingerprint
+from coevolve.types import (
+    Grade,
+    Json,
+    Observation,
+    Split,
+    Task,
+    ToolCall,
+    ToolSpec,
+    World,
+    canonical,
+    fingerprint,
+)
 
 _log = logging.getLogger("coevolve.environments")
 
+LONGEST = 100_000
+"""Characters of an answer that anyone is shown; of a longer one the middle is left out."""
 RULE = Rule(answers=False, check_empty=True, abstain=False)
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _SHARES: dict[Split, float] = {"train": 0.5, "test": 0.3, "dev": 0.2}
@@ -116,9 +129,9 @@ class ToolboxEnvironment(Environment):
     def open(self, world: World) -> Session:
         try:
             instance = self.kind(to_jsonable_python(world.start))
-        except InfrastructureError:
+        except (InfrastructureError, MemoryError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise InfrastructureError(
                 f"{self.name}: world {world.id!r} does not open: {type(error).__name__}: {error}"
             ) from error
@@ -142,16 +155,16 @@ class ToolboxSession(RecordingSession):
         try:
             own = getattr(self._instance, "state", None)
             value = own() if own is not None else _public(self._instance)
-        except InfrastructureError:
+        except (InfrastructureError, MemoryError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             name = type(self._instance).__name__
             raise InfrastructureError(
                 f"the state of {name} fails: {type(error).__name__}: {error}"
             ) from error
         try:
             plain: Json = to_jsonable_python(value)
-            json.dumps(plain)  # as deep as this works, comparing works
+            canonical(plain).encode()  # as far as this works, comparing works
         except (ValueError, RecursionError, PydanticSerializationError) as error:
             raise BrokenWorldError(f"the state cannot be compared: {error}") from None
         return plain
@@ -180,13 +193,17 @@ class ToolboxSession(RecordingSession):
         try:
             result = getattr(self._instance, call.name)(**given)
             value: Json = to_jsonable_python(result, fallback=str)
-        except InfrastructureError:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            text.encode()
+        except (InfrastructureError, MemoryError, KeyboardInterrupt):
             raise
-        except Exception as error:
-            return _error(str(error) or type(error).__name__)
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        except SystemExit:
+            return _error(f"{call.name} wanted to end its process")
+        except BaseException as error:  # asyncio's and others' reasons to stop are the tool's as well
+            return _error(_reason(error))
         failed = value.get("error") if isinstance(value, dict) else None
-        return Observation(text, value, None if failed is None else str(failed))
+        why = None if failed is None else _short(str(failed))
+        return Observation(_short(text), value if len(text) <= LONGEST else None, why)
 
 
 def _public(instance: Any) -> dict[str, Any]:
@@ -194,8 +211,21 @@ def _public(instance: Any) -> dict[str, Any]:
 
 
 def _error(reason: str) -> Observation:
-    text = f"Error: {reason}"
+    text = _short(f"Error: {reason}".encode("utf-8", "backslashreplace").decode())
     return Observation(text, None, text)
+
+
+def _reason(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # a class of somebody's own
+        return type(error).__name__
+
+
+def _short(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST // 2]}\n[...]\n{text[-LONGEST // 2 :]}"
 
 
 def _worlds(kind: type[Any]) -> dict[Split, dict[str, Json]]:

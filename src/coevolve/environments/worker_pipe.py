@@ -1,17 +1,19 @@
-"""The parent's end of one worker: start, ask within a deadline, kill, start again."""
+"""The parent's end of one worker: start, ask within its bounds, kill, start again."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import select
+import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Any
+from typing import Any, ClassVar
 
 from coevolve.environments.base import Environment
 from coevolve.errors import InfrastructureError
@@ -19,27 +21,72 @@ from coevolve.errors import InfrastructureError
 START_SECONDS = 60.0
 _BACKSTOP = 2.0
 """How many deadlines a worker lives on when its parent no longer watches."""
+_ENDING_SECONDS = 5.0
+"""For a process whose pipe is closed to be gone, and for its output to be read."""
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+"""Exit statuses of a process that others have ended: a person, or a machine out of memory."""
+
+
+_LAST_WORDS = 2000
+"""Bytes kept of what a worker prints."""
 
 
 class Overrun(Exception):
-    """The worker did not answer in time and has been killed."""
+    """A request broke a bound and its worker is gone; the text is a predicate: 'timed out after 5 s'."""
+
+    counted: ClassVar[str] = "workers/timeouts"
+    """Where a session that fails by it is counted."""
+
+
+class Exhausted(Overrun):
+    """The worker's memory did not suffice. Whose fault that is, a worker with one session only tells."""
+
+    counted = "workers/out_of_memory"
+
+
+class Ended(Overrun):
+    """The request has ended its worker, by an exit or a crash, and did so again in a fresh one."""
+
+    counted = "workers/ended"
 
 
 class Died(Exception):
-    """The worker ended for reasons of its own."""
+    """The worker is gone.
+
+    Attributes:
+        itself: it ended by what it was doing (an exit, a crash); False where it was killed from outside.
+    """
+
+    def __init__(self, said: str = "", itself: bool = False) -> None:
+        super().__init__(said)
+        self.itself = itself
 
 
 class Worker:
-    """One worker process. Hold :attr:`lock` from the first look at :attr:`generation` to the answer."""
+    """One worker process. Hold :attr:`lock` from the first look at :attr:`generation` to the answer.
 
-    def __init__(self, factory: Callable[[], Environment], metrics: Counter[str]) -> None:
+    It leads a process group of its own, which ends with it: nothing that a tool has started stays behind.
+    What it prints is read, counted and dropped, but for its last words.
+
+    Args:
+        factory: makes its environment.
+        metrics: counts kills, deaths and printed bytes.
+        memory_mb: what its worlds may take, all together; 0 is no limit.
+    """
+
+    def __init__(self, factory: Callable[[], Environment], metrics: Counter[str], memory_mb: int = 0) -> None:
         self.lock = threading.RLock()
         self.generation = 0
         """Counts processes started; a session opened in an earlier one is lost."""
         self.sessions = 0
         """Open sessions, for the choice of a worker."""
+        self.memory_mb = memory_mb
         self._factory = factory
         self._metrics = metrics
+        self._number = 0
+        """Of the last request: an answer with another one is none."""
+        self._said = bytearray()
+        self._listener: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._poll = select.poll()
@@ -72,11 +119,20 @@ class Worker:
             on_part: receives parts of the answer that come ahead of its end.
 
         Raises:
-            Overrun: no answer in time; the process is killed.
+            Overrun: no answer in time, or out of memory (:class:`Exhausted`); the process is killed.
             Died: the process is gone.
             Exception: whatever the request raised in the worker.
         """
-        self.tell(max(seconds, later), name, *arguments)
+        if self._connection is None:
+            raise Died("the worker is not running")
+        self._number += 1
+        backstop = max(seconds, later) * _BACKSTOP + 1
+        try:
+            self._connection.send_bytes(
+                pickle.dumps((self._number, backstop, name, arguments), pickle.HIGHEST_PROTOCOL)
+            )
+        except OSError as error:
+            raise self._gone(error) from None
         while True:
             kind, value = self._receive(seconds)
             if kind == "raise":
@@ -87,24 +143,15 @@ class Worker:
             if on_part is not None:
                 on_part(value)
 
-    def tell(self, seconds: float, name: str, *arguments: Any) -> None:
-        """Send a request without waiting for an answer."""
-        if self._connection is None:
-            raise Died("the worker is not running")
-        try:
-            message = pickle.dumps((seconds * _BACKSTOP + 1, name, arguments), pickle.HIGHEST_PROTOCOL)
-            self._connection.send_bytes(message)
-        except OSError as error:
-            self._gone()
-            raise Died(str(error)) from None
-
     def stop(self) -> None:
-        """Kill the process; idempotent."""
+        """Kill the process and all that it has started; idempotent."""
         if self._connection is not None:
             self._poll.unregister(self._connection.fileno())
             self._connection.close()
             self._connection = None
         if self._process is not None:
+            with suppress(OSError):  # it has not been waited for, so the group's number is still its own
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
             self._process.wait()
             self._process = None
@@ -113,24 +160,42 @@ class Worker:
         ours, theirs = Pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "coevolve.environments.worker_process", str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-m",
+                    "coevolve.environments.worker_process",
+                    str(theirs.fileno()),
+                    str(self.memory_mb),
+                ],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 pass_fds=(theirs.fileno(),),
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                start_new_session=True,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                    "PYTHONHASHSEED": "0",  # the order of a set of texts must not tell workers apart
+                },
             )
         finally:
             theirs.close()
         self._connection = ours
         self._poll.register(ours.fileno(), select.POLLIN)
         self.generation += 1
+        self._number = 0
+        self._listen(self._process)
         try:
             ours.send_bytes(pickle.dumps(self._factory, pickle.HIGHEST_PROTOCOL))
             kind, value = self._receive(START_SECONDS)
         except Overrun:
-            raise InfrastructureError(f"a worker process did not start within {START_SECONDS:g} s") from None
+            raise InfrastructureError(
+                f"a worker process did not start within {START_SECONDS:g} s{self.last_words()}"
+            ) from None
+        except Died as error:
+            raise Died(str(error)) from None  # whatever kept it from starting, no request was to blame
         except OSError as error:
-            self._gone()
-            raise Died(str(error)) from None
+            raise Died(str(self._gone(error))) from None
         if kind == "raise":
             self.stop()
             raise value
@@ -140,14 +205,55 @@ class Worker:
         if not self._poll.poll(seconds * 1000):
             self._metrics["workers/killed"] += 1
             self.stop()
-            raise Overrun
+            raise Overrun(f"timed out after {seconds:g} s")
         try:
-            kind, value = pickle.loads(self._connection.recv_bytes())
-        except (EOFError, OSError) as error:
-            self._gone()
-            raise Died(str(error)) from None
+            number, kind, value = pickle.loads(self._connection.recv_bytes())
+        except Exception as error:  # no message at all, one too long, or one of something that it has started
+            raise self._gone(error) from None
+        if number != self._number:
+            raise self._gone(ValueError("it answered what it was not asked"))
+        if kind == "memory":
+            self._metrics["workers/killed"] += 1
+            self.stop()
+            raise Exhausted(f"ran out of memory ({self.memory_mb} MB)")
         return kind, value
 
-    def _gone(self) -> None:
+    def _gone(self, error: Exception) -> Died:
+        """The process is of no use any more: end what is left of it, and say how it went."""
         self._metrics["workers/died"] += 1
+        status: int | None = None
+        if self._process is not None and isinstance(error, (EOFError, OSError)):
+            with suppress(subprocess.TimeoutExpired):  # it has closed its pipe and lives on
+                status = self._process.wait(_ENDING_SECONDS)
         self.stop()
+        how = _ending(status) or str(error) or type(error).__name__
+        return Died(f"{how}{self.last_words()}", itself=status not in _FROM_OUTSIDE)
+
+    def last_words(self) -> str:
+        """The last line that the process has printed, to be put behind a reason; '' if there is none."""
+        if self._listener is not None:
+            self._listener.join(_ENDING_SECONDS)
+        lines = bytes(self._said).decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"; the last it printed was: {last[-200:]}" if last else ""
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Read what the process prints, so that it never waits for a reader and floods nobody."""
+        stream, said = process.stdout, bytearray()
+        assert stream is not None
+        self._said = said
+
+        def read() -> None:
+            with stream, suppress(OSError, ValueError):
+                while data := os.read(stream.fileno(), 1 << 16):
+                    self._metrics["workers/printed_bytes"] += len(data)
+                    said[:] = (said + data)[-_LAST_WORDS:]
+
+        self._listener = threading.Thread(target=read, name="worker-output", daemon=True)
+        self._listener.start()
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return ""
+    return f"it ended with exit status {status}" if status >= 0 else f"signal {-status} ended it"

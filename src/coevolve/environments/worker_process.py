@@ -2,18 +2,25 @@
 
 Started as ``python -m coevolve.environments.worker_process DESCRIPTOR``: a fresh interpreter, so no
 torch, no locks and no half-initialised ``__main__`` come along, whatever the parent has loaded.
+
+Its memory is bounded once its environment stands: a call that takes more raises MemoryError, which no
+session may swallow, for the process is of no use then, and its parent ends it.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import resource
 import signal
 import sys
 import time
 import traceback
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from coevolve.environments.base import Environment, Session
@@ -22,6 +29,9 @@ from coevolve.types import Observation, Task, ToolCall, World
 
 FLUSH_SECONDS = 0.01
 """Answers of a batch are sent at least this often, so that the parent can tell work from a hang."""
+
+LONGEST_MESSAGE = 64 << 20
+"""Bytes of one answer that leave this process; one that is longer counts as out of memory."""
 
 LogEntry = tuple[ToolCall, int] | None
 """A call with its answer's check sum; None ends a turn."""
@@ -135,46 +145,89 @@ class Host:
         self.sessions[number] = session
 
 
-def main(descriptor: int) -> None:
-    """Serve until the parent closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    connection = Connection(descriptor)
+def confine(megabytes: int) -> None:
+    """Let this process take so much more memory than it has now; on Linux, elsewhere it stays free to."""
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        now = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = now + (megabytes << 20)
+        if most == resource.RLIM_INFINITY or wanted < most:
+            resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
 
-    backstop = 0.0
+
+def loosen() -> None:
+    """Undo :func:`confine`, to be able to say that it was too little."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def main(descriptor: int, memory_mb: int = 0) -> None:
+    """Serve until the parent closes the pipe; then end, with whatever was started from here."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    connection, parent, own = Connection(descriptor), os.getppid(), os.getpid()
+    backstop, number = 0.0, 0
 
     def send(kind: str, value: Any) -> None:
         # If the parent is gone by the time a call overruns, nobody would kill this process: the kernel
         # does, even while Python is inside one endless operation.
         signal.setitimer(signal.ITIMER_REAL, backstop if kind == "part" else 0)
-        connection.send_bytes(pickle.dumps((kind, value), pickle.HIGHEST_PROTOCOL))
+        message = pickle.dumps((number, kind, value), pickle.HIGHEST_PROTOCOL)
+        if len(message) > LONGEST_MESSAGE:
+            raise MemoryError
+        if os.getpid() != own:
+            os._exit(1)  # a tool has forked and come back twice: only one of the two is asked anything
+        connection.send_bytes(message)
 
     def attempt(work: Callable[[], Any]) -> None:
         try:
-            kind, value = "ok", work()
-        except Exception as error:
-            error.add_note("in a worker process:\n" + traceback.format_exc())
-            kind, value = "raise", error
-        try:
-            send(kind, value)
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
-            send("raise", InfrastructureError(f"{type(value).__name__} cannot leave its worker: {error}"))
+            _answer(work, send)
+        except MemoryError:
+            loosen()
+            send("memory", None)
 
     hosts: list[Host] = []
     try:
         factory = connection.recv_bytes()
         attempt(lambda: hosts.append(Host(pickle.loads(factory)(), send)))
+        if memory_mb:
+            confine(memory_mb)
         while hosts:
-            backstop, name, arguments = pickle.loads(connection.recv_bytes())
+            number, backstop, name, arguments = pickle.loads(connection.recv_bytes())
             work: Callable[..., Any] = getattr(hosts[0], name)
             signal.setitimer(signal.ITIMER_REAL, backstop)
-            if name == "close":
-                work(*arguments)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            else:
-                attempt(lambda work=work, arguments=arguments: work(*arguments))  # type: ignore[misc]
+            attempt(lambda work=work, arguments=arguments: work(*arguments))  # type: ignore[misc]
     except (EOFError, OSError):
-        return
+        # A parent that lives ends this process's group itself; one that is gone leaves nobody to do so.
+        if os.getppid() != parent and os.getpgrp() == own:
+            os.killpg(own, signal.SIGKILL)
+
+
+def _answer(work: Callable[[], Any], send: Callable[[str, Any], None]) -> None:
+    """Send what ``work`` returns, or raises in a form that can be raised anywhere.
+
+    Raises:
+        MemoryError: there was not enough of it for the work or for its answer.
+    """
+    try:
+        kind, value = "ok", work()
+    except MemoryError:
+        raise
+    except Exception as error:
+        error.add_note("in a worker process:\n" + traceback.format_exc())
+        kind, value = "raise", error
+    except BaseException as error:  # SystemExit and the like: not the caller's process to end
+        kind, value = "raise", InfrastructureError(f"the environment raised {type(error).__name__}: {error}")
+    try:
+        if kind == "raise":
+            pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+        send(kind, value)
+    except MemoryError:
+        raise
+    except Exception as error:
+        what = f"{type(value).__name__} ({value})" if kind == "raise" else type(value).__name__
+        send("raise", InfrastructureError(f"{what} cannot leave its worker: {error}"))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

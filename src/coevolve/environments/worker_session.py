@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from coevolve.environments.base import Session, TurnRecord
-from coevolve.environments.worker_pipe import Died, Overrun, Worker
+from coevolve.environments.worker_pipe import Died, Ended, Exhausted, Overrun, Worker
 from coevolve.environments.worker_process import LogEntry, Plain, checksum
 from coevolve.errors import BrokenWorldError, InfrastructureError
 from coevolve.types import Grade, Json, Observation, Task, ToolCall, World
@@ -58,8 +58,8 @@ class WorkerSession(Session):
             return self._refusal()
         try:
             observation = Observation(*self._request("call", call))
-        except Overrun:
-            return self._fail(call)
+        except Overrun as error:
+            return self._fail(call, error)
         self._log.append((call, checksum(observation)))
         return observation
 
@@ -68,8 +68,8 @@ class WorkerSession(Session):
             raise BrokenWorldError(self._failure)
         try:
             plain, after = self._request("step", call)
-        except Overrun:
-            self._fail(call)
+        except Overrun as error:
+            self._fail(call, error)
             raise BrokenWorldError(self._failure) from None
         observation = Observation(*plain)
         self._log.append((call, checksum(observation)))
@@ -79,8 +79,8 @@ class WorkerSession(Session):
 
     def run(self, calls: Sequence[ToolCall]) -> tuple[Observation, ...]:
         """All calls in one request; after an overrun they go one by one, to find the one to blame."""
-        if self._failure or not calls:
-            return tuple(self._refusal() for _ in calls)
+        if self._failure or len(calls) < 2:
+            return tuple(self.call(call) for call in calls)
         parts: list[Plain] = []
         try:
             rest = self._request("run", tuple(calls), on_part=parts.extend, on_retry=parts.clear)
@@ -108,19 +108,17 @@ class WorkerSession(Session):
         return tuple(self._request("record"))
 
     def grade(self, task: Task) -> Grade:
-        """The environment's grade; 0 in everything, with the reason as a finding, if a call overran.
+        """The environment's grade; 0 in everything, with the reason as a finding, if a call broke a bound.
 
         Raises:
-            InfrastructureError: grading itself overran, or its worker died twice.
+            InfrastructureError: grading itself did, or its worker was killed twice.
         """
         calls = len(task.world.prefix) + sum(map(len, task.solution))
         seconds = OPEN_SECONDS + calls * self._seconds
         try:
             grade: Grade = self._request("grade", task, seconds=seconds)
-        except Overrun:
-            raise InfrastructureError(
-                f"grading task {task.name or task.id} took more than {seconds:g} s"
-            ) from None
+        except Overrun as error:
+            raise InfrastructureError(f"grading task {task.name or task.id} {error}") from None
         if not self._failure:
             return grade
         findings = list(grade.findings) or [""]
@@ -133,9 +131,11 @@ class WorkerSession(Session):
         self._closed = True
         self._release()
         with self._worker.lock:
-            if self._generation == self._worker.generation:
-                with suppress(Died):  # then the session is gone, too
-                    self._worker.tell(self._seconds, "close", self._number)
+            if self._generation != self._worker.generation:
+                return
+            # Waited for, so that the next session's call is not blamed for a world that will not close.
+            with suppress(Died, Overrun):  # then the session is gone, too
+                self._worker.ask(self._seconds, "close", self._number)
 
     def _request(
         self,
@@ -145,24 +145,37 @@ class WorkerSession(Session):
         on_part: Callable[[Any], None] | None = None,
         on_retry: Callable[[], None] | None = None,
     ) -> Any:
-        """Ask the worker, rebuilding the session first where its process is a new one."""
+        """Ask the worker, rebuilding the session first where its process is a new one.
+
+        A request that ends its worker, or takes all its memory, is tried again in a fresh process, in which
+        this session is the only one: what happens there is its own doing.
+        """
         if self._closed:
             raise RuntimeError("the session is closed")
+        ended = Died()
         with self._worker.lock:
-            for _ in range(2):
+            for alone in (False, True):
                 try:
-                    self._settle()
+                    self._settle(alone)
                     if name is None:
                         return None
                     return self._worker.ask(
                         seconds or self._seconds, name, self._number, *arguments, on_part=on_part
                     )
-                except Died:
-                    if on_retry is not None:
-                        on_retry()
-        raise InfrastructureError(f"a worker process died twice in a session of world {self._world.id!r}")
+                except Exhausted:
+                    if alone:
+                        raise
+                except Died as error:
+                    ended = error
+                    if alone and error.itself and name is not None:
+                        raise Ended("ended its process") from None
+                if on_retry is not None:
+                    on_retry()
+        raise InfrastructureError(
+            f"a worker process died twice in a session of world {self._world.id!r}: {ended}"
+        )
 
-    def _settle(self) -> None:
+    def _settle(self, alone: bool) -> None:
         generation = self._worker.ensure()
         if generation == self._generation:
             return
@@ -171,17 +184,21 @@ class WorkerSession(Session):
             self._worker.ask(
                 OPEN_SECONDS + calls * self._seconds, "rebuild", self._number, self._world, self._log
             )
-        except Overrun:
-            raise InfrastructureError(f"world {self._world.id!r} did not open in time") from None
+        except Died as error:
+            raise Died(str(error)) from None  # no call's doing: they all have run before
+        except Overrun as error:
+            if isinstance(error, Exhausted) and not alone:
+                raise
+            raise InfrastructureError(f"world {self._world.id!r} does not open: it {error}") from None
         if self._generation:
             self._counts["workers/rebuilt"] += 1
         self._generation = generation
 
-    def _fail(self, call: ToolCall | None) -> Observation:
-        """After an overrun: only the finished turns are kept, for the record."""
+    def _fail(self, call: ToolCall | None, error: Overrun) -> Observation:
+        """After a broken bound: only the finished turns are kept, for the record."""
         what = call.name if call is not None else "the world's state"
-        self._failure = f"{what} timed out after {self._seconds:g} s"
-        self._counts["workers/timeouts"] += 1
+        self._failure = f"{what} {error}"
+        self._counts[error.counted] += 1
         while self._log and self._log[-1] is not None:
             self._log.pop()
         return self._refusal()
@@ -193,8 +210,8 @@ class WorkerSession(Session):
     def _bounded(self, name: str) -> Any:
         try:
             return self._request(name)
-        except Overrun:
-            self._fail(None)
+        except Overrun as error:
+            self._fail(None, error)
             return None
 
     def _comparable(self, name: str) -> Any:

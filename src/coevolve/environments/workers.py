@@ -2,9 +2,12 @@
 
 A call that overruns its deadline kills its worker. The session that made it has failed: the call,
 and every later one, answers with an error, and its grade is 0. The worker's other sessions are
-rebuilt by replaying their logs when they are next used, and notice nothing. A worker that dies for
-reasons of its own costs one rebuild; if it dies again over the same request, that session raises
-:class:`~coevolve.errors.InfrastructureError` (its rollout is invalid, not failed).
+rebuilt by replaying their logs when they are next used, and notice nothing.
+
+A call for which the worker's memory does not suffice, or that ends its process, is tried again in a fresh
+one that has no other session: if the same happens, it is the call's doing, and its session has failed in the
+same way. A worker that is killed from outside costs one rebuild; if that happens twice over one request, the
+session raises :class:`~coevolve.errors.InfrastructureError` (its rollout is invalid, not failed).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Self
 
 from coevolve.environments.base import Environment, Session, TurnRecord
 from coevolve.environments.harness import Harness
-from coevolve.environments.worker_pipe import Died, Overrun, Worker
+from coevolve.environments.worker_pipe import Died, Ended, Exhausted, Overrun, Worker
 from coevolve.environments.worker_process import Replayed
 from coevolve.environments.worker_session import OPEN_SECONDS, WorkerSession
 from coevolve.errors import CoEvolveError, InfrastructureError
@@ -29,7 +32,15 @@ from coevolve.types import Grade, Json, Observation, Split, Task, ToolCall, Tool
 
 CALL_SECONDS = 5.0
 """Deadline of one tool call, where none is given."""
-_METRICS = ("workers/killed", "workers/died", "workers/rebuilt", "workers/timeouts")
+MEMORY_MB = 2048
+"""What the worlds of one worker may take, where nothing else is said."""
+_METRICS = (
+    "workers/killed",
+    "workers/died",
+    "workers/rebuilt",
+    *(kind.counted for kind in (Overrun, Exhausted, Ended)),
+    "workers/printed_bytes",
+)
 
 
 class WorkerEnvironment(Environment):
@@ -43,18 +54,25 @@ class WorkerEnvironment(Environment):
             a :func:`functools.partial` of one).
         workers: number of processes, started when first used.
         call_seconds: deadline of one tool call.
+        memory_mb: what the worlds of one worker may take, beyond what its environment has when it stands;
+            0 is no limit. It is kept on Linux only.
     """
 
     def __init__(
-        self, factory: Callable[[], Environment], workers: int = 2, call_seconds: float = CALL_SECONDS
+        self,
+        factory: Callable[[], Environment],
+        workers: int = 2,
+        call_seconds: float = CALL_SECONDS,
+        memory_mb: int = MEMORY_MB,
     ) -> None:
         self.inner = factory()
         """The same environment in this process: worlds, tasks and tools come from it."""
         self.name, self.version = self.inner.name, self.inner.version
         self.call_seconds = call_seconds
         self._counts: Counter[str] = Counter(dict.fromkeys(_METRICS, 0))
-        self._workers = [Worker(factory, self._counts) for _ in range(workers)]
+        self._workers = [Worker(factory, self._counts, memory_mb) for _ in range(workers)]
         self._numbers = itertools.count()
+        self._turn = itertools.count()
         self._choice = threading.Lock()
         self._owner = os.getpid()
 
@@ -123,20 +141,24 @@ class WorkerEnvironment(Environment):
             return self.inner.replay(task)
         done: list[Replayed] = []
         worker = self._pick()
+        what = f"the solution of task {task.name or task.id}"
         try:
-            for _ in range(2):
-                try:
-                    self._replay_on(worker, (task,), done)
-                    return _records(task, done[0])
-                except Died:
+            with worker.lock:  # the second time, its worker has no other session
+                for alone in (False, True):
+                    try:
+                        self._replay_on(worker, (task,), done)
+                        return _records(task, done[0])
+                    except Exhausted:
+                        if alone:
+                            raise
+                    except Died:
+                        pass
                     done.clear()
-        except Overrun:
-            raise InfrastructureError(
-                f"a call of the solution of task {task.name or task.id} overran {self.call_seconds:g} s"
-            ) from None
+        except Overrun as error:
+            raise InfrastructureError(f"{what} {error}") from None
         finally:
             self._release(worker)
-        raise InfrastructureError(f"a worker died twice over the solution of task {task.name or task.id}")
+        raise InfrastructureError(f"a worker died twice over {what}")
 
     def replay_all(self, tasks: Sequence[Task]) -> list[tuple[TurnRecord, ...] | CoEvolveError]:
         """:meth:`replay` of many tasks, all workers at once; in place of a failed one, its error."""
@@ -174,7 +196,10 @@ class WorkerEnvironment(Environment):
             return error
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the start: kills for overruns, deaths, sessions rebuilt, calls timed out."""
+        """Counts since the start: workers killed and died, sessions rebuilt, sessions that failed by a call
+        that timed out, took all memory or ended its process, and bytes that tools have printed."""
+        if not self._workers:
+            return self.inner.metrics()
         return {key: float(value) for key, value in sorted(self._counts.items())}
 
     def close(self) -> None:
@@ -197,7 +222,10 @@ class WorkerEnvironment(Environment):
                 "a WorkerEnvironment cannot be used in a forked process; make one there"
             )
         with self._choice:
-            worker = min(self._workers, key=lambda candidate: candidate.sessions)
+            # In turn: so two replays of a task run in different processes, and must agree all the same.
+            first = next(self._turn) % len(self._workers)
+            turns = self._workers[first:] + self._workers[:first]
+            worker = min(turns, key=lambda candidate: candidate.sessions)
             worker.sessions += 1
         return worker
 

@@ -288,6 +288,8 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
             record |= demonstration_record(self._demonstrations, demonstrated)
         if parts.source is not None:
             record["source"] = parts.source.metrics()
+        if happened := parts.environment.metrics():
+            record["environment"] = happened
         record["seconds"] = {name: round(value, 4) for name, value in sorted(seconds.items())}
         parts.metrics.append(record)
         if self._trackers is not None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 from coevolve.environments.appworld import grading, package
 from coevolve.environments.appworld.code import COMPLETE, PYTHON, TOOL, as_block, called
 from coevolve.environments.appworld.data import ALL_DATASETS, DATASETS, Data, Entry
-from coevolve.environments.appworld.link import Nursery
+from coevolve.environments.appworld.link import MEMORY_BYTES, Nursery
 from coevolve.environments.appworld.pool import Pool, room
 from coevolve.environments.appworld.session import AppWorldSession
 from coevolve.environments.base import Environment, Session
@@ -39,6 +39,7 @@ class AppWorldEnvironment(Environment):
         worlds: live worlds at a time, exactly; None keeps more than ``workers`` where memory allows
             (:func:`~coevolve.environments.appworld.pool.room`).
         call_seconds: AppWorld's deadline for one block of code.
+        memory_mb: address space of a world's process; 0 is no limit.
 
     Raises:
         UnknownEnvironmentError: no data, data of another version, or an app that it does not have.
@@ -54,6 +55,7 @@ class AppWorldEnvironment(Environment):
         workers: int = 2,
         call_seconds: float = 100.0,
         worlds: int | None = None,
+        memory_mb: int = MEMORY_BYTES >> 20,
     ) -> None:
         self.data = Data(Path(root) if root else package.data_root())
         self.version = self.data.version
@@ -66,6 +68,7 @@ class AppWorldEnvironment(Environment):
                 )
         self.call_seconds = call_seconds
         self._limit = (workers, worlds)
+        self._memory = memory_mb << 20
         self._references = References()
         self._links: dict[str, dict[str, str]] | None = None
         self._starting = threading.Lock()
@@ -175,7 +178,7 @@ class AppWorldEnvironment(Environment):
         with self._starting:
             if self._pool is None:
                 names = (name for dataset in ALL_DATASETS for name in self.data.names(dataset))
-                nursery = Nursery(self.data.folder, next(names), self.call_seconds)
+                nursery = Nursery(self.data.folder, next(names), self.call_seconds, self._memory)
                 least, exactly = self._limit
                 self._pool = Pool(nursery, room(least) if exactly is None else exactly)
             self._pool.nursery.start()

@@ -81,16 +81,18 @@ class Nursery:
         data: the folder with AppWorld's data; it is only read.
         task: a task whose world is loaded first, to warm up.
         seconds: AppWorld's own deadline for one block of code.
+        memory_bytes: address space of one process; 0 is no limit.
 
     Worlds' processes end with it, and it ends with this process: its socket closes.
     """
 
-    def __init__(self, data: Path, task: str, seconds: float) -> None:
+    def __init__(self, data: Path, task: str, seconds: float, memory_bytes: int = MEMORY_BYTES) -> None:
         self.started = 0
         """How often it has been started."""
         self._data = data
         self._task = task
         self._seconds = max(1, int(seconds))
+        self._memory = memory_bytes
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -120,7 +122,7 @@ class Nursery:
                 # The package writes beside its data: so it is shown the data from a folder of ours.
                 (self._scratch / "data").symlink_to(self._data.resolve(), target_is_directory=True)
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            arguments = [theirs.fileno(), self._scratch, MEMORY_BYTES, self._seconds, self._task]
+            arguments = [theirs.fileno(), self._scratch, self._memory, self._seconds, self._task]
             with theirs, (self._scratch / "server.log").open("ab") as log:
                 self._process = subprocess.Popen(
                     [str(interpreter), "-s", "-P", str(_SERVER), *map(str, arguments)],

@@ -356,7 +356,8 @@ def main(descriptor: int, root: str, memory: int, seconds: int, task: str) -> No
     os.chdir(root)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    if memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     children: set[int] = set()
     try:
         host = Host(guarded(), seconds)

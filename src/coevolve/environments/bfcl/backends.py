@@ -135,6 +135,8 @@ def run(tool: Tool, method: Callable[..., Any], arguments: dict[str, Any]) -> tu
             if tool.name == "book_flight":
                 _order_set_in(result)
             text = _render(result)
+        except MemoryError:
+            raise  # its worker's, and not always this call's fault
         except Exception as error:
             # The official executor catches all of them: a failing call is an answer, not a crash.
             text = f"Error during execution: {error}"
