@@ -119,6 +119,56 @@ def test_the_grade_looks_at_states_and_at_answers_where_nothing_changes() -> Non
     assert graded([[ADD]], [[ADD], []]).reward == 0
 
 
+def test_what_is_asked_beside_an_effect_must_have_been_looked_up() -> None:
+    count, milk = ToolCall("count"), ToolCall("done", {"text": "milk"})
+    assert graded([[ADD, count]], [[ADD, count]]).reward == 1
+    assert graded([[ADD, count]], [[ADD]]).findings == ("no answer like that of count",)
+    assert graded([[ADD, count]], [[count, ADD]]).reward == 0, "counted too early"
+    assert graded([[count, ADD]], [[count, ADD]]).reward == 1
+    assert graded([[ADD, count], [milk]], [[ADD, count], [milk]]).reward == 1
+    assert graded([[ADD, count], [milk]], [[ADD], [milk, count]]).reward == 0
+
+
+class Safe:
+    """A safe that opens by a code, and a note with the code on it."""
+
+    worlds = {"one": "7431", "two": "1234"}  # noqa: RUF012
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.open = False
+
+    def read(self) -> str:
+        """Read the note."""
+        return f"The code is {self.code}."
+
+    def enter(self, code: str) -> str:
+        """Enter the code.
+
+        Args:
+            code: Four digits.
+        """
+        if code != self.code:
+            raise ValueError("wrong")
+        self.open = True
+        return "open"
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"), [("Open it.", False), ("Open it with 7431 and read the note.", True)]
+)
+def test_what_is_looked_up_to_be_used_is_not_asked_for(words: str, asked: bool) -> None:
+    environment = ToolboxEnvironment(Safe)
+    place = next(w for split in SPLITS for w in environment.worlds(split) if w.start == "7431")
+    enter = ToolCall("enter", {"code": "7431"})
+    solution = ((ToolCall("read"), enter),)
+    task = Task(environment.name, environment.version, place, (words,), solution, Origin("unguided"))
+    with environment.open(place) as session:
+        session.call(enter)
+        session.end_turn()
+        assert environment.grade(task, session).reward == (0 if asked else 1)
+
+
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=3) | st.none(), max_size=3))
 def test_any_arguments_give_an_observation(arguments: dict[str, Json]) -> None:
     environment = todo()

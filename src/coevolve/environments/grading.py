@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from coevolve.environments.base import Environment, Session, TurnRecord
 from coevolve.errors import BrokenWorldError
 from coevolve.types import Json, Task
+from coevolve.values import leaves, occurs
 
 _BROKEN = "$broken"
 
@@ -24,7 +25,8 @@ class Rule:
 
     answers: bool
     """Every answer of a non-empty reference turn must be among the rollout's answers so far; if
-    False, only of reference turns that leave the state as it was."""
+    False, only those of reference turns that leave the state as it was, and what a turn asks for beside
+    its effects (:attr:`Reference.asked`)."""
     check_empty: bool
     """Hold a turn whose reference is empty to the reference's state, too."""
     abstain: bool
@@ -53,17 +55,47 @@ class Reference:
     start: Json
     """The state before its first turn."""
     turns: tuple[TurnRecord, ...]
+    asked: tuple[tuple[bool, ...], ...] = ()
+    """Per call of each turn: whether it is there for its answer. Empty if nobody has looked."""
 
 
-def run_solution(environment: Environment, task: Task) -> Reference:
-    """The task's solution in a fresh world, with no hint; whole states, broken ones as markers."""
+def run_solution(environment: Environment, task: Task, asking: bool = False) -> Reference:
+    """The task's solution in a fresh world, with no hint; whole states, broken ones as markers.
+
+    Args:
+        asking: find out which calls are there for their answers; costs a state per call.
+    """
+    changed: list[bool] = []
     with environment.open(task.world) as session:
-        start = snapshot(session)
+        before = start = snapshot(session)
         for turn in task.solution:
             for call in turn:
                 session.call(call)
+                if asking:
+                    after = snapshot(session)
+                    changed.append(after != before)
+                    before = after
             session.end_turn()
-        return Reference(start, session.record())
+        turns = session.record()
+    return Reference(start, turns, _asked(task, turns, changed) if asking else ())
+
+
+def _asked(task: Task, turns: Sequence[TurnRecord], changed: Sequence[bool]) -> tuple[tuple[bool, ...], ...]:
+    """Calls that change nothing and whose answer holds no value that a later call takes from it."""
+    arguments = [list(leaves(call.arguments)) for turn in task.solution for call in turn]
+    found: list[tuple[bool, ...]] = []
+    known, number = "", 0
+    for text, turn in zip(task.turns, turns):
+        known += f"{text}\n"
+        row = []
+        for observation in turn.observations:
+            later = [value for values in arguments[number + 1 :] for value in values]
+            taken = any(occurs(v, observation.text) and not occurs(v, known) for v in later)
+            row.append(not changed[number] and not taken and bool(observation.text.strip()))
+            known += f"{observation.text}\n"
+            number += 1
+        found.append(tuple(row))
+    return tuple(found)
 
 
 def replay_fault(reference: Reference) -> str:
@@ -78,10 +110,15 @@ def replay_fault(reference: Reference) -> str:
 
 
 class References:
-    """Replayed references by task id; the least recently used beyond ``size`` are forgotten."""
+    """Replayed references by task id; the least recently used beyond ``size`` are forgotten.
 
-    def __init__(self, size: int = 512) -> None:
+    Args:
+        asking: they tell which calls are there for their answers.
+    """
+
+    def __init__(self, size: int = 512, asking: bool = False) -> None:
         self._size = size
+        self._asking = asking
         self._kept: OrderedDict[str, Reference] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -91,7 +128,7 @@ class References:
             if found is not None:
                 self._kept.move_to_end(task.id)
                 return found
-        found = run_solution(environment, task)
+        found = run_solution(environment, task, self._asking)
         with self._lock:
             self._kept[task.id] = found
             while len(self._kept) > self._size:
@@ -115,14 +152,17 @@ def judge(turns: Sequence[TurnRecord], reference: Reference, rule: Rule) -> tupl
         answers.update(observation.text for observation in turn.observations)
         unchanged = expected.state == before
         before = expected.state
-        findings.append(_finding(turn, expected, answers, unchanged, rule))
+        every = rule.answers or unchanged
+        asked = reference.asked[index] if reference.asked else ()
+        wanted = [every or (n < len(asked) and asked[n]) for n in range(len(expected.calls))]
+        findings.append(_finding(turn, expected, answers, wanted, rule))
     if len(turns) > len(reference.turns):
         findings.append(f"{len(turns)} turns where the task has {len(reference.turns)}")
     return tuple(findings)
 
 
 def _finding(
-    turn: TurnRecord, expected: TurnRecord, answers: Counter[str], unchanged: bool, rule: Rule
+    turn: TurnRecord, expected: TurnRecord, answers: Counter[str], wanted: Sequence[bool], rule: Rule
 ) -> str:
     if not expected.calls:
         if rule.abstain and turn.calls:
@@ -137,11 +177,10 @@ def _finding(
         return "no call"
     if turn.state != expected.state:
         return f"state differs in {_difference(turn.state, expected.state)}"
-    if rule.answers or unchanged:
-        wanted = Counter(observation.text for observation in expected.observations)
-        for call, observation in zip(expected.calls, expected.observations):
-            if answers[observation.text] < wanted[observation.text]:
-                return f"no answer like that of {call.name}"
+    told = Counter(observation.text for observation in expected.observations)
+    for call, observation, needed in zip(expected.calls, expected.observations, wanted):
+        if needed and answers[observation.text] < told[observation.text]:
+            return f"no answer like that of {call.name}"
     return ""
 
 

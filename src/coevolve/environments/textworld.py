@@ -86,7 +86,7 @@ class TextWorldEnvironment(Environment):
     name, version = "textworld", VERSION
 
     def __init__(self, seeds: Mapping[Split, Sequence[int]] = SEEDS) -> None:
-        self._seeds, self._references = seeds, References()
+        self._seeds, self._references = seeds, References(asking=True)
 
     def worlds(self, split: Split) -> Sequence[World]:
         return [World(self.name, f"game-{seed}", split, seed) for seed in self._seeds.get(split, ())]

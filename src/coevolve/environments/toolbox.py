@@ -76,8 +76,9 @@ class ToolboxEnvironment(Environment):
     - optionally ``close()``, called once when the world is not needed any more;
     - optionally ``name`` and ``version``; otherwise the class's name, and a digest of its tools.
 
-    A turn is right if it leaves the reference's state and, where the reference changes nothing, has
-    the reference's answers among the answers so far.
+    A turn is right if it leaves the reference's state and has what the reference asks for among the
+    answers so far: the answers of calls that change nothing, unless a later call takes a value from them
+    (where a whole turn changes nothing, all its answers).
 
     Raises:
         UnknownEnvironmentError: a class that cannot be used; the message names what is missing.
@@ -91,7 +92,7 @@ class ToolboxEnvironment(Environment):
         self.name = str(getattr(kind, "name", kind.__name__))
         digest = fingerprint([[spec.name, spec.description, spec.parameters] for spec in self._specs])
         self.version = str(getattr(kind, "version", f"tools-{digest}"))
-        self._references = References()
+        self._references = References(asking=True)
 
     def worlds(self, split: Split) -> Sequence[World]:
         return [World(self.name, name, split, start) for name, start in self._worlds[split].items()]
