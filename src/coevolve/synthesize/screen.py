@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
+import numpy as np
 from datasketch import MinHash, MinHashLSH
 
 from coevolve.synthesize.code import lines_of
+from coevolve.synthesize.twins import Sketch, Twins
 from coevolve.types import Json, Split, Task, ToolCall, canonical, fingerprint
 
 THRESHOLD = 0.85
@@ -43,7 +45,7 @@ def shingles(task: Task) -> set[str]:
 
 
 class Screen:
-    """Grows with the pool; rebuilt from it on resume.
+    """Grows with the pool, on disk; rebuilt from it on resume.
 
     Args:
         tasks: what the pool holds already.
@@ -63,10 +65,8 @@ class Screen:
     ) -> None:
         self._split = split
         self._names = names or _own_name
-        self._lsh = MinHashLSH(threshold=threshold, num_perm=_PERMUTATIONS)
-        self._threshold = threshold
-        self._sketches: dict[str, MinHash] = {}
-        self._solutions: dict[str, str] = {}
+        shape = MinHashLSH(threshold=threshold, num_perm=_PERMUTATIONS)  # only asked how to cut sketches
+        self._twins = Twins(shape.b, shape.r, threshold)
         self._held: dict[str, str] = {}
         for task in evaluation:
             for key in (task.id, text_key(task), solution_key(task)):
@@ -75,16 +75,12 @@ class Screen:
             self.add(task)
 
     def __len__(self) -> int:
-        return len(self._sketches)
+        return len(self._twins)
 
     def add(self, task: Task) -> None:
         """Remember an admitted task; adding it again changes nothing."""
-        if task.id in self._sketches:
-            return
-        sketch = _sketch(task)
-        self._sketches[task.id] = sketch
-        self._lsh.insert(task.id, sketch)
-        self._solutions.setdefault(solution_key(task), task.id)
+        if task.id not in self._twins:
+            self._twins.add(task.id, solution_key(task), _sketch(task))
 
     def outright(self, task: Task) -> tuple[str, dict[str, Json]] | None:
         """What speaks against it whatever the pool holds: reason and evidence, or None. Thread-safe."""
@@ -106,14 +102,13 @@ class Screen:
         refused = self.outright(task)
         if refused is not None:
             return refused
-        twin = self._solutions.get(solution_key(task))
+        twin = self._twins.same(solution_key(task))
         if twin is not None:
             return "duplicate", {"of": twin}
-        sketch = _sketch(task)
-        for other in sorted(self._lsh.query(sketch)):
-            similarity = sketch.jaccard(self._sketches[other])
-            if similarity >= self._threshold:
-                return "near_duplicate", {"of": other, "similarity": round(similarity, 3)}
+        near = self._twins.near(_sketch(task))
+        if near is not None:
+            other, similarity = near
+            return "near_duplicate", {"of": other, "similarity": round(similarity, 3)}
         return None
 
 
@@ -144,7 +139,7 @@ def _own_name(call: ToolCall) -> Sequence[str]:
     return (call.name,)
 
 
-def _sketch(task: Task) -> MinHash:
+def _sketch(task: Task) -> Sketch:
     sketch = MinHash(num_perm=_PERMUTATIONS, seed=1)
     sketch.update_batch([s.encode() for s in sorted(shingles(task))])
-    return sketch
+    return sketch.hashvalues.astype(np.uint32)  # type: ignore[no-any-return]
