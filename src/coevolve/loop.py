@@ -85,7 +85,7 @@ class CoEvolution:
         )
         self._grower = Grower(self._evolution, pool, explorer, evolve or EvolveConfig(), progress)
         if isinstance(signals, SignalsConfig):
-            signals = build_signals(signals, self._evolution.offered, self._evolution.names)
+            signals = build_signals(signals, self._evolution.offered, self._evolution.names, pool)
         self._signals: dict[str, Detector] = {detector.kind: detector for detector in signals}
         self._step = 0
         self._draws = 0

@@ -224,7 +224,7 @@ def test_an_outage_is_never_forgetting() -> None:
     signal = forgetting()
     signal.observe(1, [a_group(TASK, 1, 1)])
     assert signal.observe(2, [a_group(TASK, None, None)]) == []
-    assert signal.state_dict() == {"scores": {TASK.id: [1.0]}}
+    assert signal.state_dict() == {"tasks": 1, "scores": {TASK.id: [1.0]}}
 
 
 @given(st.lists(groups, max_size=6), st.lists(groups, max_size=4))

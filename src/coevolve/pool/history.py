@@ -60,6 +60,15 @@ class History(Stored):
         row = self._db.execute("SELECT last FROM tasks WHERE id = ?", (task,)).fetchone()
         return None if row is None or row[0] is None else float(row[0])
 
+    def scores(self, task: str) -> list[float]:
+        """What the forgetting signal remembers of the task of this id, oldest first."""
+        row = self._db.execute("SELECT scores FROM tasks WHERE id = ?", (task,)).fetchone()
+        return [] if row is None or row[0] is None else [float(score) for score in json.loads(row[0])]
+
+    def keep_scores(self, task: str, scores: Sequence[float]) -> None:
+        """Remember these instead."""
+        self._db.execute("UPDATE tasks SET scores = ? WHERE id = ?", (canonical(list(scores)), task))
+
     def record_signals(self, step: int, signals: Sequence[Signal]) -> None:
         """Store signals with their evidence; a rollout that several of them show is stored once."""
         kept: dict[str, int] = {}

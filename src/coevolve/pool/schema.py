@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coevolve.errors import RunError
 
-VERSION = 2
+VERSION = 3
 """Kept in ``user_version``; an older file is brought up to it when it is opened for writing, a newer one is
 refused."""
 
@@ -19,6 +19,7 @@ UPDATE tasks SET last = (
     SELECT avg(outcome = 'solved') FROM attempts a WHERE a.task = tasks.row AND a.outcome != 'invalid'
     AND a.step = (SELECT max(step) FROM attempts b WHERE b.task = tasks.row AND b.outcome != 'invalid'));
 """,
+    2: "ALTER TABLE tasks ADD COLUMN scores TEXT;",  # a checkpoint of that time has them in its state
 }
 """From each earlier version to the next."""
 
@@ -34,7 +35,8 @@ CREATE TABLE tasks (
     streak INTEGER NOT NULL DEFAULT 0,   -- of these, the last ones in a row that were all solved
     rested INTEGER,               -- step at which it was retired
     json TEXT NOT NULL,
-    last REAL                     -- share of the last group's valid rollouts that solved it
+    last REAL,                    -- share of the last group's valid rollouts that solved it
+    scores TEXT                   -- mean rewards of its last groups, newest last: what was known of it
 );
 CREATE INDEX resting ON tasks(rested) WHERE rank IS NULL;
 CREATE TABLE candidates (

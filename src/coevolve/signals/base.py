@@ -39,6 +39,29 @@ class Detector(Protocol):
         """The inverse of :meth:`state_dict`."""
 
 
+class Scores(Protocol):
+    """Where the scores of every task that was ever drawn are kept: in the pool, memory does not grow."""
+
+    def scores(self, task: str) -> list[float]:
+        """Of the task of this id, oldest first; empty if there are none."""
+
+    def keep_scores(self, task: str, scores: Sequence[float]) -> None:
+        """Remember these instead."""
+
+
+class ScoresInMemory:
+    """The same without a pool."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, list[float]] = {}
+
+    def scores(self, task: str) -> list[float]:
+        return list(self.kept.get(task, ()))
+
+    def keep_scores(self, task: str, scores: Sequence[float]) -> None:
+        self.kept[task] = list(scores)
+
+
 def score(rollout: Rollout) -> float:
     """R(τ) in [0, 1]: the rollout's reward."""
     return rollout.reward
