@@ -311,6 +311,6 @@ class Verdict:
     admitted: bool
     reason: str
     """``admitted`` or a short constant, e.g. ``replay_error``, ``solved_by_nothing``,
-    ``superfluous_call``, ``duplicate``, ``eval_overlap``, ``spells_out_calls``."""
+    ``superfluous_call``, ``empty_turn``, ``duplicate``, ``eval_overlap``, ``spells_out_calls``."""
     evidence: dict[str, Json] = field(default_factory=dict)
     seconds: float = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from coevolve.types import Json
 
@@ -27,3 +27,13 @@ def occurs(value: str | float, text: str) -> bool:
     """As a whole word or number: 5 does not occur in 15."""
     written = re.escape(str(value))
     return re.search(rf"(?<![\w.]){written}(?![\w]|\.\d)", text) is not None
+
+
+def taken(answer: str, known: str, later: Iterable[Json]) -> bool:
+    """Whether arguments of later calls hold a value that ``answer`` shows and ``known`` does not.
+
+    Args:
+        known: all that was read before the answer.
+        later: the arguments of later calls.
+    """
+    return any(occurs(v, answer) and not occurs(v, known) for given in later for v in leaves(given))

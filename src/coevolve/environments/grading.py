@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from coevolve.environments.base import Environment, Session, TurnRecord
 from coevolve.errors import BrokenWorldError
 from coevolve.types import Json, Task
-from coevolve.values import leaves, occurs
+from coevolve.values import taken
 
 _BROKEN = "$broken"
 
@@ -82,16 +82,15 @@ def run_solution(environment: Environment, task: Task, asking: bool = False) -> 
 
 def _asked(task: Task, turns: Sequence[TurnRecord], changed: Sequence[bool]) -> tuple[tuple[bool, ...], ...]:
     """Calls that change nothing and whose answer holds no value that a later call takes from it."""
-    arguments = [list(leaves(call.arguments)) for turn in task.solution for call in turn]
+    arguments: list[Json] = [call.arguments for turn in task.solution for call in turn]
     found: list[tuple[bool, ...]] = []
     known, number = "", 0
     for text, turn in zip(task.turns, turns):
         known += f"{text}\n"
         row = []
         for observation in turn.observations:
-            later = [value for values in arguments[number + 1 :] for value in values]
-            taken = any(occurs(v, observation.text) and not occurs(v, known) for v in later)
-            row.append(not changed[number] and not taken and bool(observation.text.strip()))
+            used = taken(observation.text, known, arguments[number + 1 :])
+            row.append(not changed[number] and not used and bool(observation.text.strip()))
             known += f"{observation.text}\n"
             number += 1
         found.append(tuple(row))

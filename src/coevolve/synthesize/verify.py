@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate, count
 
 from coevolve.config import VerifyConfig
 from coevolve.environments.base import Environment
@@ -15,7 +16,7 @@ from coevolve.synthesize.gates import Gate
 from coevolve.synthesize.replay import Replayer, Run
 from coevolve.synthesize.screen import Screen
 from coevolve.types import Candidate, Json, Observation, Split, Task, ToolCall, Verdict
-from coevolve.values import leaves, occurs
+from coevolve.values import leaves, occurs, taken
 
 
 class ReplayVerifier:
@@ -104,6 +105,11 @@ class ReplayVerifier:
             return "admitted", {"rule": "none"}
         if self._config.rule == "paper":
             return self._paper(task, replayer)
+        if not all(task.solution):
+            return "empty_turn", {"turn": [bool(turn) for turn in task.solution].index(False)}
+        told = told_answer(task, self._environment.closing())
+        if told is not None:
+            return "answer_in_text", {"answer": told}
         run = replayer.fresh(task.world, calls)
         evidence = _evidence(run, calls)
         if run.broken:
@@ -127,6 +133,9 @@ class ReplayVerifier:
         index = self._superfluous(task, calls, run, replayer)
         if index is not None:
             return "superfluous_call", {**evidence, "call": index, "name": calls[index].name}
+        index = self._unrewarded(task, calls, run)
+        if index is not None:
+            return "unrewarded_answer", {**evidence, "call": index, "name": calls[index].name}
         hidden = self._shown and hidden_value(task, run.observations, self._shown)
         if hidden is not None:
             return "hidden_value", {**evidence, "value": hidden}
@@ -151,6 +160,25 @@ class ReplayVerifier:
                 session.end_turn()
             return self._environment.grade(task, session).reward
 
+    def _unrewarded(self, task: Task, calls: Sequence[ToolCall], run: Run) -> int | None:
+        """The first call that is there for its answer, and without which the environment pays all the same.
+
+        An answer that an earlier call gave has been got, with this call or without. Where tasks are handed
+        in, what is handed in is the answer, and how it was found is nobody's business.
+        """
+        if len(calls) == 1 or self._environment.closing() is not None:
+            return None
+        known = "\n".join(task.turns)
+        for index, observation in enumerate(run.observations):
+            used = taken(observation.text, known, [call.arguments for call in calls[index + 1 :]])
+            known += "\n" + observation.text
+            had = any(o.text == observation.text for o in run.observations[:index])
+            if run.marks[index] != run.marks[index + 1] or used or had:
+                continue
+            if self._reward(task, _without(task.solution, index)) >= 1:
+                return index
+        return None
+
     def _superfluous(self, task: Task, calls: Sequence[ToolCall], run: Run, replayer: Replayer) -> int | None:
         """The first call that could be left out: no effect, no answer, and no later call needs it."""
         if len(calls) == 1:
@@ -174,6 +202,31 @@ class ReplayVerifier:
             ):
                 return index
         return None
+
+
+def _without(solution: Sequence[Sequence[ToolCall]], index: int) -> list[list[ToolCall]]:
+    """The solution but for its call number ``index``, turn by turn."""
+    numbers = count()
+    return [[call for call in turn if next(numbers) != index] for turn in solution]
+
+
+def told_answer(task: Task, closing: ToolCall | None) -> str | None:
+    """The answer that the task is handed in with, where its own text tells it; None where it does not.
+
+    Whoever reads it there can hand the task in without having looked. Where answers are observations, there
+    is no such thing: they have to be got, whoever knows them.
+
+    Args:
+        closing: what hands tasks in in this environment (:meth:`Environment.closing`).
+    """
+    if closing is None:
+        return None
+    for turn, text in zip(task.solution, accumulate(task.turns, "{}\n{}".format)):
+        for call in turn:
+            answers = list(leaves(call.arguments)) if call.name == closing.name else []
+            if answers and all(occurs(value, text) for value in answers):
+                return ", ".join(map(str, answers))
+    return None
 
 
 def hidden_value(task: Task, observations: Sequence[Observation], shown: Callable[[str], str]) -> str | None:
