@@ -16,6 +16,7 @@ from coevolve.types import Json, Split, Task, ToolCall, canonical, fingerprint
 THRESHOLD = 0.85
 """Estimated Jaccard similarity of shingles from which two tasks are near duplicates."""
 _PERMUTATIONS = 64
+_BLANK = MinHash(num_perm=_PERMUTATIONS, seed=1)
 _CALL_SYNTAX = re.compile(
     r"\b[A-Za-z_][A-Za-z0-9_]*\s?\((?=[^)]*[=\[{'\"])|\b[a-z]+_[a-z_]+\(|[{\[]\s*\"\w+\"\s*:"
 )
@@ -140,6 +141,7 @@ def _own_name(call: ToolCall) -> Sequence[str]:
 
 
 def _sketch(task: Task) -> Sketch:
-    sketch = MinHash(num_perm=_PERMUTATIONS, seed=1)
+    # Drawing the permutations anew for every task would take as long as the rest of it.
+    sketch = _BLANK.copy()
     sketch.update_batch([s.encode() for s in sorted(shingles(task))])
     return sketch.hashvalues.astype(np.uint32)  # type: ignore[no-any-return]
