@@ -329,10 +329,14 @@ def test_a_file_of_an_earlier_layout_is_brought_up_to_date(tmp_path: Path) -> No
         pool.record_groups(1, [a_group(tasks[0], 1, 1), a_group(tasks[1], 1, 0)])
         pool.record_groups(2, [a_group(tasks[0], 1, 0, 0, 0)])
         digest = pool.digest()
+    (tmp_path / "pool.db.sha256").unlink()  # layouts that old knew no seal
     for file in (path, copy):
         db = sqlite3.connect(path if file is path else copy)
         if file is path:
-            db.executescript("ALTER TABLE tasks DROP COLUMN last; PRAGMA user_version=1;")
+            db.executescript(
+                "ALTER TABLE tasks DROP COLUMN last; ALTER TABLE tasks DROP COLUMN scores;"
+                "PRAGMA user_version=1;"
+            )
             db.execute("VACUUM INTO ?", (str(copy),))
         db.close()
     with Pool.read_only(path) as pool:

@@ -16,6 +16,7 @@ from coevolve.inspection.checked import Checked, readable
 from coevolve.inspection.files import checkpoints, configuration, metrics
 from coevolve.inspection.tasks import held_out, replay
 from coevolve.pool.audit import audit
+from coevolve.pool.seal import seal_fault
 from coevolve.rundir import RunDirectory
 
 __all__ = ["Checked", "inspect"]
@@ -38,6 +39,8 @@ def inspect(run: RunDirectory, console: Console) -> Iterator[Checked]:
         yield opened
         return
     with closing(found) as pool:
+        if why := seal_fault(run.pool):
+            opened.blame([why])
         opened.blame(readable(pool.file()))
         opened.detail = "its pages, its indexes, rows and ranks without gaps"
         yield opened

@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from coevolve.errors import RunError
+
 NAMED = 3
 """Culprits that a line names."""
 
@@ -41,7 +43,7 @@ def readable(faults: Iterable[str]) -> Iterator[str]:
     """The findings, and one more where a damaged file ends the search for them."""
     try:
         yield from faults
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError, RunError) as error:
         yield f"the file cannot be read to its end ({error})"
 
 

@@ -94,7 +94,7 @@ def _log_faults(lines: list[dict[str, Any]], config: Config | None, pool: Audit)
         yield f"step {lines[-1]['step']} is more than the {config.steps} that were asked for"
     try:
         attempts = pool.attempts()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         yield f"the pool's attempts cannot be read ({error})"
         return
     for line in lines:
@@ -123,7 +123,7 @@ def _cut_short(run: RunDirectory) -> Iterator[str]:
 def _summary_faults(run: RunDirectory, lines: list[dict[str, Any]]) -> Iterator[str]:
     try:
         summary = json.loads(run.summary.read_text())
-        with Pool.read_only(run.pool) as pool:
+        with Pool.read_only(run.pool, sealed=False) as pool:
             size, admitted, refused = len(pool), pool.admitted(), pool.refused()
         told = {
             "pool.final": (summary["pool"]["final"], size),

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from coevolve.errors import RunError
 from coevolve.pool import schema
+from coevolve.pool.connection import Connection, damaged
 from coevolve.pool.lock import FileLock
-from coevolve.types import canonical
+from coevolve.pool.seal import break_seal, seal_fault, set_seal
+from coevolve.types import canonical, load
+
+T = TypeVar("T")
 
 _CONTENT = {
     "tasks": "id, rank, step, kind, groups, streak, rested",
@@ -52,6 +57,7 @@ class PoolFile:
             raise RunError(f"cannot create pool file {path}: there is no directory {path.parent}")
         lock = FileLock(path)
         try:
+            break_seal(path)
             if fresh:
                 for suffix in ("", "-wal", "-shm"):
                     path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -61,19 +67,31 @@ class PoolFile:
             raise
 
     @classmethod
-    def read_only(cls, path: Path | str) -> Self:
+    def read_only(cls, path: Path | str, *, sealed: bool = True) -> Self:
         """Open the pool file to look at it, also while a run writes to it.
 
+        Args:
+            sealed: refuse a file that has a seal and is not what was sealed; False looks at it nevertheless.
+
         Raises:
-            RunError: there is none, or it is no pool of this layout.
+            RunError: there is none, it is no pool of this layout, or it is damaged.
         """
-        return cls(Path(path), schema.open_readonly(Path(path)), None)
+        path = Path(path)
+        db = schema.open_readonly(path, Connection)
+        if sealed and (why := seal_fault(path)):
+            db.close()
+            raise damaged(path, f"{why}; whoever changed it on purpose removes that file")
+        return cls(path, db, None)
 
     def close(self) -> None:
-        """Close the file and let the next run have it; idempotent."""
+        """Close the file, seal it, and let the next run have it; idempotent."""
         self._db.close()
         if self._lock is not None:
+            # What SQLite could not move into the file itself lies in the journal beside it.
+            if not getattr(self._db, "suspect", False) and not schema.has_journal(self.path):
+                set_seal(self.path)
             self._lock.release()
+            self._lock = None
 
     def __enter__(self) -> Self:
         return self
@@ -93,11 +111,11 @@ class PoolFile:
         self._depth += 1
         try:
             yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        else:
             self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # SQLite itself rolls back where the disk is full
+                self._db.execute("ROLLBACK")
+            raise
         finally:
             self._depth -= 1
 
@@ -146,3 +164,15 @@ class PoolFile:
         if row is None:
             raise KeyError(*values)
         return row[0]
+
+    def _loaded(self, kind: type[T], text: str, key: str | None = None) -> T:
+        """An object from its JSON; raises RunError where it is none any more, or not the one of that id."""
+        try:
+            found = load(kind, json.loads(text))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise damaged(
+                self.path, f"what it holds as {kind.__name__.lower()} is none: {error!s:.120}"
+            ) from None
+        if key is not None and getattr(found, "id", key) != key:
+            raise damaged(self.path, f"the content of {kind.__name__.lower()} {key} has changed")
+        return found

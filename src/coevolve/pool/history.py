@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from coevolve.errors import RunError
 from coevolve.pool.stored import Stored
-from coevolve.types import Group, Outcome, Rollout, Signal, SignalKind, Task, canonical, dump, load
+from coevolve.types import Group, Outcome, Rollout, Signal, SignalKind, Task, canonical, dump
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class History(Stored):
         return Signal(
             kind,
             step,
-            load(Task, json.loads(task)),
+            self._loaded(Task, task),
             scores=tuple(json.loads(scores)),
             pattern=tuple(json.loads(pattern)),
             failed=tuple(self._rollout(rollout) for rollout in json.loads(failed)),
@@ -134,7 +134,7 @@ class History(Stored):
         )
 
     def _rollout(self, row: int) -> Rollout:
-        return load(Rollout, json.loads(self._one("SELECT json FROM rollouts WHERE row = ?", row)))
+        return self._loaded(Rollout, self._one("SELECT json FROM rollouts WHERE row = ?", row))
 
     def signals_since(self, step: int) -> list[SignalRecord]:
         """The signals of all steps after ``step``, oldest first."""

@@ -42,7 +42,7 @@ class Pool(History):
         row = self._db.execute("SELECT json FROM tasks WHERE id = ?", (task,)).fetchone()
         if row is None:
             raise KeyError(task)
-        return load(Task, json.loads(row[0]))
+        return self._loaded(Task, row[0], task)
 
     def __iter__(self) -> Iterator[Task]:
         return self.tasks()
@@ -50,7 +50,7 @@ class Pool(History):
     def tasks(self) -> Iterator[Task]:
         """Every task in order of admission, resting ones included."""
         for (text,) in self._db.execute("SELECT json FROM tasks ORDER BY row"):
-            yield load(Task, json.loads(text))
+            yield self._loaded(Task, text)
 
     @property
     def active(self) -> int:
@@ -59,8 +59,13 @@ class Pool(History):
 
     def at_ranks(self, ranks: Iterable[int]) -> list[Task]:
         """The active tasks with these ranks (0 <= rank < :attr:`active`), in the order asked."""
-        texts = [self._one("SELECT json FROM tasks WHERE rank = ?", rank) for rank in ranks]
-        return [load(Task, json.loads(text)) for text in texts]
+        found = []
+        for rank in ranks:
+            row = self._db.execute("SELECT json, id FROM tasks WHERE rank = ?", (rank,)).fetchone()
+            if row is None:
+                raise KeyError(rank)
+            found.append(self._loaded(Task, *row))
+        return found
 
     def add(self, candidate: Candidate | Task, verdict: Verdict, step: int) -> bool:
         """Admit a verified candidate; the verdict is stored with it.
@@ -132,7 +137,7 @@ class Pool(History):
             yield Judgement(
                 step,
                 Candidate(
-                    load(Task, json.loads(task)), tuple(load(Triplet, one) for one in json.loads(triplets))
+                    self._loaded(Task, task), tuple(load(Triplet, one) for one in json.loads(triplets))
                 ),
                 Verdict(bool(admitted), reason, json.loads(evidence), seconds),
             )
