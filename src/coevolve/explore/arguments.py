@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coevolve.explore.coinage import like
 from coevolve.explore.corpus import Corpus
 from coevolve.explore.found import Found
 from coevolve.explore.kinds import accepted, family
@@ -26,10 +25,6 @@ _FREE = frozenset(
     "word:removed".split()
 )
 _NAMES = frozenset(("file", "folder", "entry", "username"))
-_FORMLESS = _NAMES | frozenset(("text", "title", "keyword", "tag", "mention", "password", "credential"))
-"""Of these any spelling is as good as another, unlike a date or a card number."""
-_AGAIN = 0.6
-"""How often a text that the agent got wrong is the pattern for a new one."""
 
 
 @dataclass
@@ -166,9 +161,6 @@ class Chooser:
     def _text(
         self, tool: Tool, p: Parameter, scene: Scene, choice: Choice, rng: random.Random, hint: str
     ) -> Json:
-        wrong = scene.missed.get(f"{tool.name}.{p.name}")
-        if wrong and p.kind in _FORMLESS and rng.random() < _AGAIN:
-            return like(rng.choice(wrong), rng)
         known = self._known(tool, p, rng)
         if known is not None:
             return known

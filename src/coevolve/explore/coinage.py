@@ -9,7 +9,6 @@ ever right.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Sequence
 
 _ONSETS = (
@@ -92,28 +91,3 @@ def phrase(words: Sequence[str], nouns: Callable[[], str], rng: random.Random) -
     elif style < 0.9:
         drawn[0] = drawn[0][0].upper() + drawn[0][1:]
     return " ".join(drawn) + rng.choice(("", ".", ".", "!", "?"))
-
-
-_FORM = re.compile(r"[A-Za-z]+|\d")
-
-
-def like(text: str, rng: random.Random) -> str:
-    """Another text of the same form: as many words, cased and joined alike, with as many digits.
-
-    Half of the words of three letters or more, and every digit but 0, are new; what stands between
-    them, and what comes after the last dot of a file's name, stays.
-    """
-    stem, dot, ending = text.rpartition(".")
-    if not (dot and ending.isalnum() and len(ending) <= 4):
-        stem, dot, ending = text, "", ""
-
-    def other(match: re.Match[str]) -> str:
-        part = match.group()
-        if part.isdigit():
-            return str(rng.randint(1, 9)) if part != "0" else part
-        if len(part) < 3 or rng.random() < 0.5:
-            return part
-        new = word(rng)
-        return new.upper() if part.isupper() else new.title() if part[0].isupper() else new
-
-    return f"{_FORM.sub(other, stem)}{dot}{ending}"

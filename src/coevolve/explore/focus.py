@@ -30,8 +30,6 @@ class Plan:
     """Tools to bring about first, in order."""
     weights: dict[str, float] = field(default_factory=dict)
     """Tools to prefer afterwards."""
-    missed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By tool.parameter, texts of the solution that a failed rollout did not write."""
 
 
 def plan_from(signal: Signal, tools: Mapping[str, Tool], rng: random.Random, names: Names = own_name) -> Plan:
@@ -44,30 +42,7 @@ def plan_from(signal: Signal, tools: Mapping[str, Tool], rng: random.Random, nam
     lead = signal.pattern or failing(solution, signal.failed, rng, names)
     for name in lead:
         weights[name] = 4.0
-    return Plan(tuple(name for name in lead if name in tools), weights, missed(signal))
-
-
-def missed(signal: Signal) -> dict[str, tuple[str, ...]]:
-    """The texts that its failed rollouts got wrong: right tool or not, they never wrote them.
-
-    Failing on a value is a weakness of its own: long texts, odd spellings. Other values of that kind are
-    what the agent must be seen with next (see :func:`coevolve.explore.coinage.like`).
-    """
-    found: dict[str, dict[str, None]] = {}
-    for rollout in signal.failed:
-        if rollout.task != signal.task.id:
-            continue
-        written = {
-            (call.name, name, value)
-            for call in rollout.calls
-            for name, value in call.arguments.items()
-            if isinstance(value, str)
-        }
-        for call in (call for turn in signal.task.solution for call in turn):
-            for name, value in call.arguments.items():
-                if isinstance(value, str) and (call.name, name, value) not in written:
-                    found.setdefault(f"{call.name}.{name}", {})[value] = None
-    return {key: tuple(values) for key, values in found.items()}
+    return Plan(tuple(name for name in lead if name in tools), weights)
 
 
 def failing(

@@ -23,8 +23,6 @@ class Scene:
     answers: list[Found] = field(default_factory=list)
     focus: list[str] = field(default_factory=list)
     """Arguments of the last calls that worked: what follows is likely about the same things."""
-    missed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By tool.parameter, texts that the agent got wrong: see :class:`coevolve.explore.focus.Plan`."""
     known: dict[str, str] = field(default_factory=dict)
     place: tuple[str, ...] = ()
     """Where the session is, if an answer said so: the parts of a current directory."""

@@ -89,7 +89,6 @@ class ScriptedExplorer:
             scene.focus = [
                 v for call in world.prefix[-3:] for v in call.arguments.values() if isinstance(v, str)
             ]
-            scene.missed = plan.missed
             scout = Scout(scene, Chooser(self.corpus, self.memory), self.memory, plan, rng)
             try:
                 scout.run()
