@@ -12,7 +12,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -29,15 +29,17 @@ from dishonest import (
     reference,
     truth_of,
 )
+from loopholes import LOOPHOLES, Lenient, Trained, train
 
 from coevolve.config import ExploreConfig
 from coevolve.environments.base import Environment
 from coevolve.environments.bfcl import BfclEnvironment
 from coevolve.environments.toolbox import ToolboxEnvironment
 from coevolve.synthesize.harvest import harvest
-from coevolve.types import Json, Task, ToolCall
+from coevolve.synthesize.verify import ReplayVerifier
+from coevolve.types import Candidate, Json, Origin, Task, ToolCall
 from desk import Desk
-from keyvalue import KeyValue
+from keyvalue import KeyValue, a_task, get, put
 from small_run import Shelf
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-own-environment.md"
@@ -86,7 +88,7 @@ def textworld_made() -> Ground:
     pytest.importorskip("textworld", reason="TextWorld is not installed (the extra 'textworld')")
     from coevolve.environments.textworld import TextWorldEnvironment
 
-    return harvested(TextWorldEnvironment({"train": range(2)}), 12, turns=1)
+    return harvested(TextWorldEnvironment({"train": range(1)}), 8, turns=1)
 
 
 def textworld_official() -> Ground:
@@ -138,3 +140,66 @@ def test_no_reward_without_the_state_change_and_the_answer(name: str) -> None:
     assert not any(paid[policy.__name__] for policy in ground.never)
     assert paid["at_random"] <= max(3, MOST_BY_CHANCE * tasks)
     print(f"{name}: {tasks} tasks, paid: {dict(paid)}")
+
+
+# Loopholes on offer
+
+
+@pytest.mark.parametrize("kind", LOOPHOLES)
+def test_every_loophole_pays_and_is_refused_for_what_it_is(kind: str) -> None:
+    """That it pays shows that the screen is needed; the reason, that it is not refused by chance."""
+    environment, loophole = Lenient(), LOOPHOLES[kind]
+    task = loophole.task(environment.worlds("train")[0], Origin("unguided"))
+    assert loophole.exploit is not None
+    reward, _ = play(environment, task, [list(turn) for turn in loophole.exploit])
+    assert reward == 1
+    verdict = ReplayVerifier(environment).verify(Candidate(task))
+    assert (verdict.admitted, verdict.reason) == (False, loophole.reason)
+
+
+def test_an_answer_that_the_text_tells_is_refused_where_answers_are_handed_in() -> None:
+    environment = Desk()
+    task = next(t for t in harvested(environment, 20).tasks if t.solution[0][-1].arguments)
+    answer = str(task.solution[0][-1].arguments["answer"])
+    leaked = replace(task, turns=(f"{task.turns[0]} I think that it is {answer}.",))
+    assert play(environment, leaked, [[task.solution[0][-1]]])[0] == 1, "whoever reads it need not look"
+    verdict = ReplayVerifier(environment).verify(Candidate(leaked))
+    assert (verdict.admitted, verdict.reason) == (False, "answer_in_text")
+    assert verdict.evidence["answer"] == answer
+    assert ReplayVerifier(environment).verify(Candidate(task)).admitted
+
+
+def test_where_answers_are_observations_a_text_that_tells_them_pays_nobody() -> None:
+    environment = KeyValue()
+    task = replace(a_task(get("color")), turns=("Say color, which is red.",))
+    assert ReplayVerifier(environment).verify(Candidate(task)).admitted
+    assert play(environment, task, [[]])[0] == 0 and play(environment, task, [[put("place")]])[0] == 0
+
+
+def test_a_policy_trained_where_every_loophole_is_offered_finds_none(tmp_path: Path) -> None:
+    assert_honest(train(4, tmp_path))
+
+
+def test_without_verification_it_would_be_paid_for_them(tmp_path: Path) -> None:
+    trained = train(2, tmp_path, rule="none")
+    assert trained.admitted and trained.of_loopholes and trained.unearned
+
+
+@pytest.mark.slow
+def test_nor_does_it_in_a_hundred_steps(tmp_path: Path) -> None:
+    trained = train(100, tmp_path)
+    assert_honest(trained)
+    assert trained.paid > 100
+
+
+def assert_honest(trained: Trained) -> None:
+    assert trained.admitted == [] and trained.of_loopholes == 0, "none of them got in"
+    assert trained.unearned == [] and trained.paid > 0, (
+        "each reward was paid for the change that was asked for"
+    )
+    kinds = {*LOOPHOLES, "a test world"}
+    assert {kind for kind, _ in trained.refused} == kinds == set(trained.offered)
+    for kind in sorted(kinds):
+        known = LOOPHOLES[kind].reason if kind in LOOPHOLES else "wrong_split"
+        # The calls of some are those of an honest task, which may have been there before.
+        assert {reason for k, reason in trained.refused if k == kind} - {"duplicate"} == {known}
