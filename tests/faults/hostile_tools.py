@@ -83,7 +83,7 @@ class Workshop(Corner):
 
     def spin(self) -> int:
         """Compute for ever, in one operation that no signal handler interrupts."""
-        return int(9**9**9)
+        return 9**9**9
 
     def freeze(self) -> None:
         """Stop the whole process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ TOOL = "python"
 ARGUMENT = "code"
 _OPEN = re.compile(r"^[ \t]*(?P<fence>`{3,})(?:python3?|py)[ \t]*\n", re.MULTILINE | re.IGNORECASE)
 _TICKS = re.compile(r"`{3,}")
+_LINE = re.compile(r"^[ \t]*(?P<fence>`{3,})[ \t]*$", re.MULTILINE)
 
 
 class CodeFormat(Format):
@@ -31,8 +33,9 @@ class CodeFormat(Format):
 
     def scan(self, text: str) -> tuple[str, list[Piece]]:
         at, last = 0, None
+        closing = _Closing(text)
         while opened := _OPEN.search(text, at):
-            end, at = _end(text, opened.end(), opened["fence"])
+            end, at = closing.end(opened.end(), opened["fence"])
             last = (opened.start(), text[opened.end() : end], at)
         if last is None:
             return text, []
@@ -62,12 +65,25 @@ class CodeFormat(Format):
         )
 
 
-def _end(text: str, start: int, fence: str) -> tuple[int, int]:
-    """Where the code that begins at ``start`` ends, and where the text goes on after its fence."""
-    line = re.compile(rf"^[ \t]*{fence}`*[ \t]*$", re.MULTILINE).search(text, start)
-    if line is not None:
-        return max(start, line.start() - 1), line.end()
-    inside = text.find(fence, start)
-    if inside < 0:
-        return len(text), len(text)
-    return inside, inside + len(fence)
+class _Closing:
+    """The lines of a text that can end a block. Looked for once: a text may open any number of blocks."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines = [(line.start(), line.end(), len(line["fence"])) for line in _LINE.finditer(text)]
+        self._by_length: dict[int, list[tuple[int, int]]] = {}
+
+    def end(self, start: int, fence: str) -> tuple[int, int]:
+        """Where the code that begins at ``start`` ends, and where the text goes on after its fence."""
+        length = len(fence)
+        if length not in self._by_length:
+            self._by_length[length] = [(begin, end) for begin, end, ticks in self._lines if ticks >= length]
+        lines = self._by_length[length]
+        at = bisect_left(lines, (start, 0))
+        if at < len(lines):
+            begin, end = lines[at]
+            return max(start, begin - 1), end
+        inside = self._text.find(fence, start)
+        if inside < 0:
+            return len(self._text), len(self._text)
+        return inside, inside + length

@@ -19,6 +19,14 @@ from coevolve.types import Json, ToolCall, ToolSpec
 
 FormatName = Literal["hermes", "llama", "python", "code"]
 THINK, UNTHINK = "<think>", "</think>"
+LONGEST = 200_000
+"""Characters of a message that is read at all; a longer one is malformed as a whole."""
+MOST_PIECES = 256
+"""Pieces of one message that are read one by one; what follows them is malformed as one."""
+_REASON = 300
+"""Characters of the reason of one malformed piece."""
+
+_THINKING = re.compile(rf"\s*{THINK}")
 
 MARKER = re.compile(r"\{#-?\s*coevolve:(?P<pairs>[^#]*?)-?#\}")
 """A comment in a chat template that says how it is meant, e.g.
@@ -65,7 +73,10 @@ class Format(ABC):
 
     @abstractmethod
     def scan(self, text: str) -> tuple[str, list[Piece]]:
-        """Plain text and pieces of a message whose leading thinking is already gone."""
+        """Plain text and pieces of a message whose leading thinking is already gone.
+
+        At most :data:`MOST_PIECES` and one more, so that its time is bounded whatever the text.
+        """
 
     @abstractmethod
     def spans(self, calls: Sequence[ToolCall]) -> list[tuple[str, bool]]:
@@ -102,7 +113,10 @@ class Format(ABC):
         """
         said = without_thinking(text, thinking)
         try:
-            plain, pieces = self.scan(said)
+            if len(said) > LONGEST:
+                plain, pieces = "", [Piece(said, reason=f"longer than {LONGEST} characters")]
+            else:
+                plain, pieces = self.scan(said)
         except (RecursionError, MemoryError):
             plain, pieces = said, [Piece(said, reason="nested too deep")]
         offered = {tool.name: tool for tool in tools}
@@ -114,23 +128,32 @@ class Format(ABC):
                     raise MalformedCallError(piece.reason)
                 calls.append(bind(piece.name, piece.positional, piece.keyword, offered))
             except MalformedCallError as error:
-                malformed.append(f"{error}: {excerpt(piece.source)}")
+                malformed.append(f"{excerpt(str(error), _REASON)}: {excerpt(piece.source)}")
         return ParsedMessage(plain.strip(), tuple(calls), tuple(malformed))
 
 
 def without_thinking(text: str, opened: bool = False) -> str:
     """``text`` after its leading thinking blocks; one that never closes swallows the rest."""
-    if opened:
-        _, _, text = text.partition(UNTHINK)
-    while (bare := text.lstrip()).startswith(THINK):
-        _, _, text = bare.partition(UNTHINK)
-    return text
+    at = _past_thinking(text, 0) if opened else 0
+    while (begun := _THINKING.match(text, at)) is not None:
+        at = _past_thinking(text, begun.end())
+    return text[at:]
 
 
-def excerpt(source: str) -> str:
-    """At most 80 characters of a piece, on one line."""
-    line = " ".join(source.split())
-    return line if len(line) <= 80 else line[:77] + "..."
+def _past_thinking(text: str, at: int) -> int:
+    closed = text.find(UNTHINK, at)
+    return len(text) if closed < 0 else closed + len(UNTHINK)
+
+
+def too_many(rest: str) -> Piece:
+    """What stands behind the last piece that is read on its own."""
+    return Piece(rest, reason=f"more than {MOST_PIECES} calls in one message")
+
+
+def excerpt(source: str, most: int = 80) -> str:
+    """At most ``most`` characters of a piece, on one line."""
+    line = " ".join(source[: 20 * most].split())
+    return line if len(line) <= most and len(source) <= 20 * most else line[: most - 3] + "..."
 
 
 def get_format(name: FormatName) -> Format:

@@ -7,11 +7,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from coevolve.rollout.formats import THINK, UNTHINK, Format, FormatName, Piece
+from coevolve.rollout.formats import MOST_PIECES, THINK, UNTHINK, Format, FormatName, Piece, too_many
 from coevolve.types import ToolCall
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _PYTHON_TAG = "<|python_tag|>"
+_TAG = re.compile(f"{_OPEN}|{THINK}")
+_NEXT = re.compile(r";\s*(?=\{)")
 
 
 def _constant(name: str) -> Any:
@@ -75,11 +77,10 @@ class HermesFormat(Format):
         plain: list[str] = []
         pieces: list[Piece] = []
         at = 0
-        for _ in range(len(text) + 1):
-            found = re.compile(f"{_OPEN}|{THINK}").search(text, at)
-            if found is None:
-                break
+        while (found := _TAG.search(text, at)) is not None:
             plain.append(text[at : found.start()])
+            if len(pieces) == MOST_PIECES:
+                return "".join(plain), [*pieces, too_many(text[found.start() :])]
             if found[0] == THINK:
                 closed = text.find(UNTHINK, found.end())
                 at = len(text) if closed < 0 else closed + len(UNTHINK)
@@ -138,13 +139,15 @@ class LlamaFormat(Format):
             return text, []
         pieces: list[Piece] = []
         while at < len(tail):
+            if len(pieces) == MOST_PIECES:
+                return prose, [*pieces, too_many(tail[at:])]
             value, end, reason = _decode(tail, at)
             after = _skip_space(tail, end)
             separator = 1 if tail.startswith(";", after) else 0
             if not reason and after < len(tail) and tail[after] not in ";{":
                 reason = "text after the JSON object; several calls are separated by ';'"
             if reason:
-                resume = re.compile(r";\s*(?=\{)").search(tail, max(after, at + 1))
+                resume = _NEXT.search(tail, max(after, at + 1))
                 stop = resume.start() if resume else len(tail)
                 pieces.append(Piece(tail[at:stop], reason=reason))
                 at = resume.end() if resume else len(tail)

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from keyword import iskeyword
 from typing import ClassVar
 
-from coevolve.rollout.formats import Format, FormatName, Piece
+from coevolve.rollout.formats import MOST_PIECES, Format, FormatName, Piece, too_many
 from coevolve.rollout.schema import MalformedCallError
 from coevolve.types import Json, ToolCall
 
 _LONGEST = 20_000
-_FENCE = re.compile(r"^```\w*\s*\n?(.*?)\s*```$", re.DOTALL)
+_FENCE = "```"
+_LANGUAGE = re.compile(r"```\w*")
+_NEW_LINE = re.compile(rb"\r\n|\r|\n")
 _ATTEMPT = re.compile(r"^\[?\s*[A-Za-z_][\w.]*\s*\(")
 _JSON_NAMES: dict[str, Json] = {"true": True, "false": False, "null": None}
 
@@ -33,8 +35,8 @@ class PythonFormat(Format):
 
     def scan(self, text: str) -> tuple[str, list[Piece]]:
         body = text.strip()
-        if fenced := _FENCE.match(body):
-            body = fenced[1].strip()
+        if (opened := _LANGUAGE.match(body)) and body.endswith(_FENCE, opened.end()):
+            body = body[opened.end() : -len(_FENCE)].strip()
         if not _ATTEMPT.match(body):
             return text, []
         if len(body) > _LONGEST:
@@ -49,7 +51,10 @@ class PythonFormat(Format):
             return "", [Piece(body, reason="not a Python list of calls")]
         if not isinstance(tree, ast.List):
             return "", [Piece(body, reason="not a Python list of calls")]
-        return "", [_piece(node, source) for node in tree.elts]
+        segments = _Segments(source)
+        pieces = [_piece(node, segments) for node in tree.elts[:MOST_PIECES]]
+        rest = tree.elts[MOST_PIECES:]
+        return "", [*pieces, *([too_many(segments.of(rest[0]))] if rest else [])]
 
     def spans(self, calls: Sequence[ToolCall]) -> list[tuple[str, bool]]:
         if not calls:
@@ -85,13 +90,29 @@ def _tree(source: str) -> ast.expr:
         return ast.parse(source, mode="eval").body
 
 
-def _piece(node: ast.expr, source: str) -> Piece:
-    written = ast.get_source_segment(source, node) or source
+class _Segments:
+    """The source text of nodes; its lines are found once, not for every node."""
+
+    def __init__(self, source: str) -> None:
+        self._data = source.encode()
+        self._lines = [0, *(line.end() for line in _NEW_LINE.finditer(self._data))]
+
+    def of(self, node: ast.expr | ast.keyword) -> str:
+        start = self._lines[node.lineno - 1] + node.col_offset
+        end = self._lines[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+        return self._data[start:end].decode(errors="replace")
+
+
+def _piece(node: ast.expr, segments: _Segments) -> Piece:
+    written = segments.of(node)
     try:
         if not isinstance(node, ast.Call):
             raise MalformedCallError("not a call")
         if not isinstance(node.func, ast.Name):
             raise MalformedCallError("a call must begin with the function's plain name")
+        # Python takes look-alikes of letters for the letters; a name is what was written.
+        if not written.startswith(node.func.id):
+            raise MalformedCallError("the function's name is not written in its own letters")
         positional = tuple(_literal(argument) for argument in node.args)
         keyword: dict[str, Json] = {}
         for argument in node.keywords:
@@ -99,6 +120,8 @@ def _piece(node: ast.expr, source: str) -> Piece:
             unpacked = argument.value if argument.arg is None else None
             if unpacked is not None and not isinstance(unpacked, ast.Dict):
                 raise MalformedCallError("** is allowed before a literal dictionary only")
+            if argument.arg is not None and not segments.of(argument).startswith(argument.arg):
+                raise MalformedCallError("an argument's name is not written in its own letters")
             value = _literal(argument.value)
             for key, item in (
                 value.items() if isinstance(value, dict) and unpacked else [(argument.arg, value)]
