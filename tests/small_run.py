@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+
+from coevolve.types import Task
 
 Kind = Literal["red", "green", "blue", "white"]
 
@@ -99,8 +102,14 @@ def write_config(path: Path, model: Path, **changes: Any) -> Path:
     return path
 
 
-def make_policy(folder: Path, environment: Any, taught: int = 0, **shape: int) -> None:
-    """A two-layer policy with a tokenizer of its own; ``taught`` steps on demonstrations, or random."""
+def make_policy(
+    folder: Path, environment: Any, taught: int = 0, known: Sequence[Task] = (), **shape: int
+) -> None:
+    """A two-layer policy with a tokenizer of its own; ``taught`` steps on demonstrations, or random.
+
+    Args:
+        known: what is demonstrated; by default 24 harvested tasks.
+    """
     import torch
 
     from coevolve.config import ExploreConfig, RolloutConfig
@@ -112,7 +121,7 @@ def make_policy(folder: Path, environment: Any, taught: int = 0, **shape: int) -
     from coevolve.training.demonstrate import pad_tokens
 
     sizes = TinyShape(**{"vocabulary": 512, "width": 48, "layers": 2, "heads": 2, "hidden": 96, **shape})
-    known = harvest(environment, 24, 7, ExploreConfig(calls=4, calls_per_task=2))
+    known = known or harvest(environment, 24, 7, ExploreConfig(calls=4, calls_per_task=2))
     tokenizer = build_tokenizer(texts(known), sizes)
     torch.manual_seed(0)
     model = build_model(tokenizer, sizes)

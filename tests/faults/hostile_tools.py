@@ -76,6 +76,22 @@ class Corner:
         os._exit(3)
 
 
+class Rehearsal(Corner):
+    """The same tools and none that harms: where a policy learns to call them."""
+
+    def sleep(self) -> None:
+        """Sleep for ever."""
+
+    def swallow(self) -> None:
+        """Take all memory there is."""
+
+    def fail(self) -> None:
+        """Raise an error."""
+
+    def exit(self) -> None:
+        """End the process."""
+
+
 class Workshop(Corner):
     """The same, and all the other tools that break things."""
 

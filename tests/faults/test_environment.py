@@ -9,6 +9,7 @@ environment as a user would write it (``hostile_tools.py``), loaded by configura
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +33,7 @@ from coevolve.rollout.formats import render
 from coevolve.synthesize.abstract import TemplateAbstractor
 from coevolve.synthesize.verify import ReplayVerifier
 from coevolve.types import Candidate, Json, Origin, Outcome, Rollout, Task, ToolCall, World, canonical, dump
+from small_run import coevolve, lines, make_policy, write_config
 
 MEMORY_MB = 160
 SECONDS = 2.0
@@ -380,3 +382,46 @@ def test_the_pool_grows_in_a_hostile_environment_and_all_that_is_in_it_replays(t
         counted = environment.metrics()
         assert counted["workers/timeouts"] + counted["workers/ended"] + counted["workers/out_of_memory"] > 0
         assert (tmp_path / "pool.db").stat().st_size < 4 << 20
+
+
+# A whole run
+
+
+@pytest.mark.slow
+def test_a_run_with_a_policy_that_calls_what_is_hostile_ends_and_counts_it(tmp_path: Path) -> None:
+    """From exploration to the report, through the command line; the policy has learned every hostile call."""
+    rehearsal = make(EnvironmentConfig(name="hostile_tools:Rehearsal"))
+    known = [
+        a_task(rehearsal, call, text=f"Please {call.name}, {number}.")
+        for number in range(3)
+        for call in (add(number), *map(ToolCall, ("sleep", "swallow", "exit", "fail", "recite")))
+    ]
+    policy = tmp_path / "policy"
+    make_policy(policy, rehearsal, 120, known)
+    config = write_config(
+        tmp_path / "run.yaml",
+        policy,
+        environment={
+            "name": "hostile_tools:Corner",
+            "workers": 2,
+            "call_seconds": SECONDS,
+            "memory_mb": MEMORY_MB,
+        },
+        train={"tasks_per_step": 2, "group_size": 4, "threads": 1},
+        evaluate={"episodes": 2},
+    )
+    out = tmp_path / "run"
+    here = f"{Path(__file__).parent}{os.pathsep}{Path(__file__).parent.parent}"
+    done = coevolve("run", config, "--out", out, PYTHONPATH=here)
+    assert done.returncode == 0, done.stderr
+    assert "AAAA" not in done.stdout + done.stderr and "last words" not in done.stdout
+    records = lines(out / "metrics.jsonl")
+    assert [record["step"] for record in records] == [1, 2, 3, 4]
+    counted = records[-1]["environment"]
+    assert counted["workers/timeouts"] > 0 and counted["workers/ended"] > 0
+    assert counted["workers/out_of_memory"] > 0
+    print(json.dumps(counted))
+    assert all(record["invalid"] == 0 for record in records)
+    with Pool.read_only(out / "pool.db") as pool:
+        assert len(pool) >= 8
+    assert (out / "pool.db").stat().st_size < 16 << 20
