@@ -4,6 +4,8 @@ door (invariants 3, 4 and 9)."""
 from __future__ import annotations
 
 import json
+import random
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +13,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from shelf_run import shelf_run
+from shelf_run import acted, shelf_run
 
 from coevolve import cli
 from coevolve.admission import Admission, admit
-from coevolve.config import EnvironmentConfig, SignalsConfig
+from coevolve.config import EnvironmentConfig, EvolveConfig, SignalsConfig
 from coevolve.config_file import load_config
 from coevolve.environments.registry import make
 from coevolve.errors import ConfigError, RunError
@@ -31,6 +33,7 @@ from small_run import make_policy, write_config
 
 ENVIRONMENT = make(EnvironmentConfig(name="small_run:Shelf"))
 SET = ("--set", "environment.name=small_run:Shelf", "--set", "environment.workers=0")
+EVOLVE = EvolveConfig(every=3, tasks=3)
 FORMATS = pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 
 
@@ -326,3 +329,46 @@ def test_any_sqlite_tool_reads_the_pool(run: Path) -> None:
     with Pool.read_only(run / "pool.db") as pool:
         assert counted == pool.admitted()
     db.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_checkpoint_of_an_earlier_layout_goes_on_as_if_it_were_of_this_one(
+    tmp_path: Path, version: int
+) -> None:
+    def a_loop(pool: Pool) -> CoEvolution:
+        return CoEvolution(ENVIRONMENT, pool, SignalsConfig(), ScriptedExplorer(ENVIRONMENT), evolve=EVOLVE)
+
+    def train(loop: CoEvolution, steps: range) -> None:
+        for step in steps:
+            rng = random.Random(step)
+            loop.observe(step, [acted(ENVIRONMENT, task, rng) for task in loop.draw(4)])
+
+    now, then = tmp_path / "now", tmp_path / "then"
+    now.mkdir()
+    with Pool.open(tmp_path / "pool.db") as pool:
+        loop = a_loop(pool)
+        loop.populate(8)
+        train(loop, range(1, 6))
+        loop.save_state(now)
+        state = json.loads(json.dumps(loop.state_dict()))
+        scores = {task.id: kept for task in pool if (kept := pool.scores(task.id))}
+        assert len(scores) > 3
+    shutil.copytree(now, then)
+    db = sqlite3.connect(then / "pool.db")
+    for column in ("scores", "last")[: 3 - version]:
+        db.execute(f"ALTER TABLE tasks DROP COLUMN {column}")
+    db.execute(f"PRAGMA user_version = {version}")
+    db.close()
+    older = json.loads(json.dumps(state))
+    older["signals"]["forgetting"] = {"scores": scores}  # as it was written then
+    found = []
+    for folder, told in ((now, state), (then, older)):
+        with Pool.open(folder / "live.db") as pool:
+            loop = a_loop(pool)
+            loop.load_state(folder)
+            loop.load_state_dict(told)
+            train(loop, range(6, 12))
+            kept = [(pool.scores(task.id), pool.last_success(task.id)) for task in pool]
+            metrics = {k: v for k, v in loop.metrics().items() if "seconds" not in k}
+            found.append((pool.digest(), kept, metrics, loop.state_dict()))
+    assert found[0] == found[1]
