@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +22,7 @@ from coevolve.errors import HeldOutError, InfrastructureError, RunError
 from coevolve.evolution import PATIENCE
 from coevolve.explore.base import Exploration
 from coevolve.explore.scripted import ScriptedExplorer
-from coevolve.guidance import breaking_points, common_prefix, in_turn
+from coevolve.guidance import breaking_points, common_prefix, in_turn, learnable_shares
 from coevolve.llm.base import Ledger
 from coevolve.loop import CoEvolution
 from coevolve.pool import Pool, SignalRecord, build_sampler
@@ -537,6 +538,28 @@ def test_signals_not_yet_served_come_first(one_kind: list[SignalRecord]) -> None
     drawn = [next(order) for _ in one_kind]
     assert sorted(drawn, key=lambda record: (record.served, -record.step)) == drawn
     assert {record.id for record in drawn} == {record.id for record in one_kind}
+
+
+def test_kinds_whose_tasks_teach_more_have_more_turns() -> None:
+    counters = {"groups.rare": 98, "groups.rare.mixed": 9, "groups.boundary": 98, "groups.boundary.mixed": 59}
+    shares = learnable_shares(counters)
+    assert (shares["rare"], shares["boundary"], shares["unseen"]) == (0.1, 0.6, 0.5)
+    order = in_turn(records(rare=5, boundary=2), random.Random(0), shares)
+    drawn = Counter(next(order).kind for _ in range(7000))
+    assert 5700 < drawn["boundary"] < 6300
+    assert list(in_turn([], random.Random(0), shares)) == []
+
+
+def test_what_tasks_of_each_origin_teach_is_counted_and_followed(tmp_path: Path) -> None:
+    with parts(tmp_path / "pool.db", turns="learnable") as made:
+        made.loop.populate(10)
+        train(made, range(1, 13))
+        counters = made.pool.counters()
+        groups = {name: by for name, by in counters.items() if name.startswith("groups.")}
+        assert sum(by for name, by in groups.items() if not name.endswith(".mixed")) == 12 * 5
+        assert 0 < groups["groups.unguided.mixed"] < groups["groups.unguided"]
+        assert made.loop.metrics()["total/groups.unguided"] == groups["groups.unguided"]
+        assert sum(made.pool.admitted().values()) == 10 + 4 * 4
 
 
 THREE = a_task(put("a"), put("b"), put("c"))

@@ -63,15 +63,22 @@ class Beside:
 
     Args:
         step: the training step after which it began.
+        shares: how often each kind of signal had its turn, where that depends on what had been learned.
         explorer: the explorer's state then: what a run that is resumed begins this evolution again with.
         window: holds its explorations in flight.
         work: carries it out, writing into the book that it is given.
     """
 
     def __init__(
-        self, step: int, explorer: dict[str, Any], window: Window, work: Callable[[Book], Growth]
+        self,
+        step: int,
+        shares: dict[str, float] | None,
+        explorer: dict[str, Any],
+        window: Window,
+        work: Callable[[Book], Growth],
     ) -> None:
         self.step = step
+        self.shares = shares
         self.seconds = 0.0
         """How long it took, once it has ended."""
         self._explorer = json.dumps(explorer)

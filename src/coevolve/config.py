@@ -206,6 +206,11 @@ class EvolveConfig(Section):
     every: int = Field(10, ge=0, description="Steps between evolutions; 0 never evolves.")
     tasks: int = Field(20, ge=0, description="Tasks to admit at each evolution, at most.")
     guided: bool = Field(True, description="Explore from signals; false explores at random (Table 3).")
+    turns: Literal["equal", "learnable"] = Field(
+        "equal",
+        description="Which kind of signal guides next: each in turn, or by the share of mixed groups on the "
+        "tasks that it has brought so far.",
+    )
     attempts: int = Field(10, ge=1, description="Explorations per wanted task before an evolution gives up.")
     lag: int = Field(
         0,

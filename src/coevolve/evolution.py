@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
@@ -158,21 +158,23 @@ class Evolution:
         records: Sequence[SignalRecord],
         budget: BudgetConfig | None = None,
         ahead: bool = False,
+        shares: Mapping[str, float] | None = None,
     ) -> Plan:
         """Explore from signals, in the order of :func:`in_turn`, in worlds related to the failure.
 
         Args:
             ahead: read all evidence now, for an evolution that runs in another thread.
+            shares: how often each kind of signal has its turn; by default alike.
         """
         first = self._explorations()
         read: Callable[[str], Signal] = self._pool.signal
         if ahead:
             _ = self.worlds
-            needed = islice(self._turns(records, step), attempts)
+            needed = islice(self._turns(records, step, shares), attempts)
             read = {key: self._pool.signal(key) for key in dict.fromkeys(r.id for r in needed)}.__getitem__
 
         def errands() -> Iterator[Errand]:
-            for number, record in enumerate(self._turns(records, step), first):
+            for number, record in enumerate(self._turns(records, step, shares), first):
                 signal = read(record.id)
                 rng = random.Random(f"{self._seed}/world/{number}")
                 parents = tuple(dict.fromkeys([signal.task.id, *(rollout.task for rollout in signal.failed)]))
@@ -181,8 +183,10 @@ class Evolution:
 
         return Plan(wanted, attempts, step, errands(), budget or BudgetConfig())
 
-    def _turns(self, records: Sequence[SignalRecord], step: int) -> Iterator[SignalRecord]:
-        return in_turn(records, random.Random(f"{self._seed}/signals/{step}"))
+    def _turns(
+        self, records: Sequence[SignalRecord], step: int, shares: Mapping[str, float] | None
+    ) -> Iterator[SignalRecord]:
+        return in_turn(records, random.Random(f"{self._seed}/signals/{step}"), shares)
 
     def _related(self, signal: Signal, rng: random.Random) -> World:
         """Where rollouts broke, the same initial state fresh, or a sibling: one of these, evenly."""

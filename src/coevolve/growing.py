@@ -12,6 +12,7 @@ from coevolve.config import EvolveConfig
 from coevolve.errors import RunError
 from coevolve.evolution import Evolution, Growth, Plan, Progress
 from coevolve.explore.base import Explorer
+from coevolve.guidance import learnable_shares
 from coevolve.pool import Pool
 from coevolve.types import OriginKind
 
@@ -55,7 +56,7 @@ class Grower:
             self._join(self._beside)
         if self._evolve.every and step % self._evolve.every == 0:
             if self._evolve.lag:
-                self._begin(step)
+                self._begin(step, self._shares())
             else:
                 self.evolve(step)
 
@@ -102,26 +103,37 @@ class Grower:
         """
         self.must_be_alone()
         begun = time.perf_counter()
-        growth = self._evolution.grow(self._plan(step), self._pool, progress or self._progress)
+        growth = self._evolution.grow(
+            self._plan(step, self._shares()), self._pool, progress or self._progress
+        )
         self._settle(step, growth, growth.admitted, time.perf_counter() - begun)
         return growth.admitted
 
-    def _plan(self, step: int, ahead: bool = False) -> Plan:
+    def _shares(self) -> dict[str, float] | None:
+        """How often each kind of signal has its turn in an evolution that begins now."""
+        return learnable_shares(self._pool.counters()) if self._evolve.turns == "learnable" else None
+
+    def _plan(self, step: int, shares: dict[str, float] | None, ahead: bool = False) -> Plan:
         """The evolution of ``step``; ``ahead`` reads all that it needs from the pool now."""
         wanted, budget = self._evolve.tasks, self._evolve.budget
         attempts = wanted * self._evolve.attempts
         if not self._evolve.guided:
             return self._evolution.unguided(wanted, attempts, step, budget=budget)
         records = [record for record in self._pool.signals_since(self._evolved) if record.step <= step]
-        return self._evolution.guided(wanted, attempts, step, records, budget, ahead)
+        return self._evolution.guided(wanted, attempts, step, records, budget, ahead, shares)
 
-    def _begin(self, step: int) -> None:
+    def _begin(self, step: int, shares: dict[str, float] | None) -> None:
         """Start the evolution of ``step`` beside training."""
         self.must_be_alone()
         begun = time.perf_counter()
-        evolution, plan, window = self._evolution, self._plan(step, ahead=True), self._evolution.window()
+        evolution, plan, window = (
+            self._evolution,
+            self._plan(step, shares, ahead=True),
+            self._evolution.window(),
+        )
         self._beside = Beside(
             step,
+            shares,
             self._explorer.state_dict(),
             window,
             lambda book: evolution.grow(plan, book, window=window),
@@ -188,7 +200,7 @@ class Grower:
         return {
             "evolved": self._evolved,
             "explorer": self._explorer.state_dict() if beside is None else beside.explorer,
-            "in_flight": None if beside is None else {"step": beside.step},
+            "in_flight": None if beside is None else {"step": beside.step, "shares": beside.shares},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -197,7 +209,7 @@ class Grower:
         self._evolved = state["evolved"]
         self._explorer.load_state_dict(state["explorer"])
         if state.get("in_flight"):
-            self._begin(state["in_flight"]["step"])
+            self._begin(state["in_flight"]["step"], state["in_flight"].get("shares"))
 
     def abandon(self) -> None:
         """Before a state is restored: wait until nothing uses the explorer, and forget what it found."""

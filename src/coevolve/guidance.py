@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 
@@ -18,21 +18,41 @@ KINDS = ("forgetting", "boundary", "rare", "unseen")
 """The order in which signal kinds take turns."""
 
 
-def in_turn(records: Sequence[SignalRecord], rng: random.Random) -> Iterator[SignalRecord]:
+def in_turn(
+    records: Sequence[SignalRecord], rng: random.Random, shares: Mapping[str, float] | None = None
+) -> Iterator[SignalRecord]:
     """Endlessly, one signal of each kind in turn; ends at once if there is none.
 
+    With ``shares``, by kind and above 0, a kind's turn comes with that probability, relative to the others.
     Within a kind those that have guided the fewest explorations come first, among them the newest,
     and what is alike then is shuffled. A kind that is through begins again.
     """
-    queues: list[Iterator[SignalRecord]] = []
+    queues: dict[str, Iterator[SignalRecord]] = {}
     for kind in dict.fromkeys([*KINDS, *(record.kind for record in records)]):
         alike = [record for record in records if record.kind == kind]
         rng.shuffle(alike)
         alike.sort(key=lambda record: (record.served, -record.step))
         if alike:
-            queues.append(cycle(alike))
-    while queues:
-        yield from (next(queue) for queue in queues)
+            queues[kind] = cycle(alike)
+    kinds = list(queues)
+    while kinds:
+        chosen = kinds if shares is None else rng.choices(kinds, [shares[kind] for kind in kinds])
+        yield from (next(queues[kind]) for kind in chosen)
+
+
+def learnable_shares(counters: Mapping[str, float]) -> dict[str, float]:
+    """By kind of signal, the share of mixed groups among those on the tasks that it brought.
+
+    A group in which all rollouts did alike teaches nothing. Laplace's rule, (mixed + 1) / (groups + 2):
+    a kind without tasks is taken to be even, and none is ever given up.
+
+    Args:
+        counters: the pool's.
+    """
+    return {
+        kind: (counters.get(f"groups.{kind}.mixed", 0) + 1) / (counters.get(f"groups.{kind}", 0) + 2)
+        for kind in KINDS
+    }
 
 
 def breaking_points(signal: Signal, names: Names | None = None) -> list[World]:

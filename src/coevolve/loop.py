@@ -20,7 +20,7 @@ from coevolve.evolution import Evolution, Progress
 from coevolve.explore.base import Explorer
 from coevolve.growing import Grower
 from coevolve.llm.base import Limits
-from coevolve.observed import check, figures
+from coevolve.observed import check, figures, taught
 from coevolve.pool import Pool, Sampler, Uniform
 from coevolve.pool.portable import Incoming
 from coevolve.signals import Detector
@@ -129,6 +129,8 @@ class CoEvolution:
         signals: list[Signal] = []
         with self.pool.transaction():
             self.pool.record_groups(step, groups)
+            for name, by in taught(groups).items():
+                self.pool.count(name, by)
             for detector in self._signals.values():
                 signals += detector.observe(step, groups)
             self.pool.record_signals(step, signals)

@@ -38,3 +38,17 @@ def figures(groups: Sequence[Group]) -> dict[str, float]:
         else 0.0,
         "groups/without_valid_rollout": float(len(groups) - len(spreads)),
     }
+
+
+def taught(groups: Sequence[Group]) -> dict[str, int]:
+    """By origin of their tasks, how many groups there were and how many of them were mixed, to be counted.
+
+    A group is mixed if its valid rollouts were paid differently: only such a group has an advantage.
+    """
+    counts: Counter[str] = Counter()
+    for group in groups:
+        if group.valid:
+            name = f"groups.{group.task.origin.kind}"
+            counts[name] += 1
+            counts[f"{name}.mixed"] += len({rollout.reward for rollout in group.valid}) > 1
+    return {name: by for name, by in sorted(counts.items()) if by}
