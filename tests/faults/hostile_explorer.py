@@ -188,7 +188,7 @@ def watching(brain: Brain) -> Iterator[None]:
         brain.register([world])
         return opening(environment, world)
 
-    WorkerEnvironment.open = watched  # type: ignore[method-assign]
+    WorkerEnvironment.open = watched  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -211,7 +211,7 @@ def hostile_run(
     verifier = ReplayVerifier(environment, screen=Screen(names=environment.names))
     with Pool.read_only(out / "pool.db") as pool:
         judged = {task.id: verifier.verify(Candidate(task)) for task in pool}
-        splits = {task.world.split for task in pool}
+        splits: set[str] = {task.world.split for task in pool}
     return Came(
         config,
         summary,

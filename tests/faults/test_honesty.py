@@ -22,7 +22,12 @@ from dishonest import (
     Compared,
     Policy,
     Truth,
+    at_random,
+    changes_only,
+    junk_after,
+    looks_only,
     nothing,
+    one_call_left_out,
     one_turn_too_few,
     one_turn_too_many,
     play,
@@ -56,6 +61,7 @@ class Ground:
     compared: Compared = lambda state: state
     never: Sequence[Policy] = NEVER
     """Policies that are paid for no task."""
+    policies: Sequence[Policy] = DISHONEST
 
     def truths(self) -> Iterator[tuple[Task, Truth, list[ToolCall], random.Random]]:
         every = [call for task in self.tasks for turn in task.solution for call in turn]
@@ -123,7 +129,7 @@ def unearned(ground: Ground) -> tuple[list[str], Counter[str], int]:
         tasks += 1
         reward, record = play(ground.environment, task, reference(task))
         assert reward == 1 and truth.earned(record, ground.compared), f"the reference of {task.id}"
-        for policy in DISHONEST:
+        for policy in ground.policies:
             reward, record = play(ground.environment, task, policy(task, truth, junk, rng))
             paid[policy.__name__] += reward > 0
             after_the_end = policy is one_turn_too_many and policy not in ground.never
@@ -203,3 +209,32 @@ def assert_honest(trained: Trained) -> None:
         known = LOOPHOLES[kind].reason if kind in LOOPHOLES else "wrong_split"
         # The calls of some are those of an honest task, which may have been there before.
         assert {reason for k, reason in trained.refused if k == kind} - {"duplicate"} == {known}
+
+
+@pytest.mark.slow
+def test_nor_is_there_any_in_appworld() -> None:
+    """On the small test world: tasks that an exploration found; answers are a part of the state."""
+    from coevolve.environments.appworld import AppWorldEnvironment
+    from coevolve.environments.appworld.grading import answer_of, comparable
+    from environments.appworld_support import world_root
+
+    with AppWorldEnvironment(root=world_root(), workers=2, call_seconds=60) as environment:
+        with environment.open(environment.worlds("train")[0]) as session:
+            columns = environment._columns(session)
+
+        def compared(state: Json) -> Json:
+            return [comparable(state, columns), answer_of(state)]
+
+        tasks = harvest(environment, 2, 5, ExploreConfig(calls=14, calls_per_task=2), attempts=5)
+        policies = (
+            nothing,
+            one_turn_too_few,
+            one_call_left_out,
+            changes_only,
+            looks_only,
+            at_random,
+            junk_after,
+        )
+        found, paid, count = unearned(Ground(environment, tasks, compared, policies=policies))
+        assert found == [] and count == 2 and paid["nothing"] == paid["one_turn_too_few"] == 0
+        print(f"AppWorld: {count} tasks, paid: {dict(paid)}")
