@@ -13,7 +13,7 @@ from rich.console import Console
 from coevolve.config import Config
 from coevolve.environments.base import Environment
 from coevolve.errands import Found
-from coevolve.errors import ConfigError
+from coevolve.errors import ConfigError, RunError
 from coevolve.evaluation.heldout import HeldOut
 from coevolve.evolution import Evolution
 from coevolve.explorers import LivePolicy, Staff, asks_policy, check_staff, hired
@@ -158,7 +158,13 @@ def load_weights(config: Config, run: RunDirectory | None = None) -> Weights:
         return Weights(config)
     from coevolve.training.checkpoint import latest_complete
 
-    return Weights(config, latest_complete(run.checkpoints).path)
+    found = latest_complete(run.checkpoints)
+    if found.path is None and found.ignored:
+        raise RunError(
+            f"no checkpoint of run {run.path} is complete ({found.ignored[0]}): put a copy back, or go on "
+            "with the run first"
+        )
+    return Weights(config, found.path)
 
 
 def load_engine(config: Config, run: RunDirectory, environment: Environment, console: Console) -> TrlEngine:

@@ -80,8 +80,8 @@ def insist_on_disk(folder: Path, what: str = "", way_out: str = GO_ON) -> Iterat
         raise
     except Exception as error:
         number = refusal(error)
-        if number is None:
+        named = str(error.filename) if isinstance(error, OSError) and error.filename else ""
+        if number is None or (named and not Path(named).resolve().is_relative_to(folder.resolve())):
             raise
-        named = isinstance(error, OSError) and isinstance(error.filename, str | Path)
-        where = what or (f"cannot write {error.filename}" if named else f"cannot write in {folder}")  # type: ignore[attr-defined]
-        raise RunError(sentence(where, number, way_out)) from error
+        what = what or f"cannot write {named or f'in {folder}'}"
+        raise RunError(sentence(what, number, way_out)) from error

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
+from coevolve.disk import insist_on_disk
 from coevolve.errors import CoEvolveError, ConfigError, TrainingError
 from coevolve.rundir import make_folder
 
@@ -54,7 +55,8 @@ def together(processes: int, arguments: Sequence[str], logs: Path) -> Iterator[N
     with ExitStack() as files:
         try:
             for rank in range(1, processes):
-                log = files.enter_context((logs / f"process-{rank}.log").open("ab"))
+                with insist_on_disk(logs):
+                    log = files.enter_context((logs / f"process-{rank}.log").open("ab"))
                 place = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
                 followers.append(follower(arguments, log, place))
             os.environ.update(shared, RANK="0", LOCAL_RANK="0")

@@ -20,11 +20,12 @@ from rich.console import Console
 from coevolve.building import assembled, gather_policy, load_engine, quiet
 from coevolve.checks import insist_on_worlds
 from coevolve.config import Config
+from coevolve.disk import insist_on_disk
 from coevolve.environments.base import Environment
 from coevolve.environments.registry import pooled
 from coevolve.errors import RunError
 from coevolve.evaluation.between import Between, dev_tests
-from coevolve.evaluation.heldout import HeldOut, benchmark_turns, read, save, unguided
+from coevolve.evaluation.heldout import HeldOut, benchmark_turns, read_sealed, save, unguided
 from coevolve.pool import Pool
 from coevolve.pool.portable import TaskFile
 from coevolve.progress import stage
@@ -66,7 +67,8 @@ def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
     with pooled(config.environment) as environment, _tested(config, environment) as held:
         insist_on_worlds(environment, config.environment)
         run = RunDirectory(out)
-        run.claim(config)
+        with insist_on_disk(out):
+            run.claim(config)
         try:
             if run.summary.exists():
                 return _finished(config, run, console)
@@ -76,7 +78,8 @@ def execute(config: Config, out: Path, console: Console) -> dict[str, Any]:
                     f"--out; to start from its tasks, 'coevolve tasks {out} --export tasks.jsonl', then "
                     "--set pool.tasks=tasks.jsonl"
                 )
-            return _lead(config, run, environment, held, console)
+            with insist_on_disk(out):
+                return _lead(config, run, environment, held, console)
         finally:
             run.release()
 
@@ -144,6 +147,13 @@ def _lead(
                 found.step,
                 lambda test: _score(config, engine, held, test, silent, "between"),
             )
+            if lost := between.lost():
+                console.print(
+                    f"{run.evaluations} lacks the scores after step {', '.join(map(str, lost))}, which "
+                    "cannot be taken again",
+                    style="bold yellow",
+                    soft_wrap=True,
+                )
             report = _refresher(config, run, console)
             report.reopen()
             with clock("training"), quiet(), stage("training", config.steps, console) as bar:
@@ -197,7 +207,7 @@ def seal(config: Config, run: RunDirectory, environment: Environment, console: C
             save(test, path)
             sealed[name] = sealed.get(name, test.seal)
             run.finish_stage("sealed", sealed)
-        test = _sealed(path, sealed[name])
+        test = read_sealed(path, sealed[name])
         if test.tasks:
             tests.append(test)
             said = f"{len(test.tasks)} tasks of the {split} split, seal {test.seal}"
@@ -205,19 +215,6 @@ def seal(config: Config, run: RunDirectory, environment: Environment, console: C
             said = f"none: {environment.name} has nothing in its {split} split to make it of"
         console.print(f"held-out test {name}: {said}", highlight=False, soft_wrap=True)
     return tests
-
-
-def _sealed(path: Path, seal: str) -> HeldOut:
-    try:
-        test = read(path)
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} cannot be read ({error}); remove it, and it is made again") from None
-    if test.seal != seal:
-        raise RunError(
-            f"{path} is not the test that this run sealed ({test.seal}, not {seal}); "
-            "remove it, and it is made again"
-        )
-    return test
 
 
 def _score(

@@ -174,6 +174,27 @@ def read_json(path: Path, way_out: str) -> dict[str, Any]:
     return found
 
 
+def read_lines(path: Path, way_out: str) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines but for a last one that was cut short; none without a file.
+
+    Raises:
+        RunError: a line cannot be read; ``way_out`` says what to do then.
+    """
+    if not path.exists():
+        return []
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    found = []
+    for number, text in enumerate(whole.split(b"\n") if whole else (), 1):
+        try:
+            line = json.loads(text)
+        except ValueError as error:
+            raise RunError(f"line {number} of {path} cannot be read ({error}); {way_out}") from None
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            raise RunError(f"line {number} of {path} is of no step; {way_out}")
+        found.append(line)
+    return found
+
+
 def write_atomic(path: Path, text: str) -> None:
     """All of ``text`` or the old file, never half of it, whatever happens."""
     scratch = path.with_name(path.name + ".part")

@@ -156,6 +156,7 @@ def test_a_run_that_has_just_begun_has_a_report(tmp_path: Path) -> None:
 
 def test_an_older_pool_is_read_and_left_as_it_is(grown: Path, tmp_path: Path) -> None:
     run = shutil.copytree(grown, tmp_path / "old")
+    (run / "pool.db.sha256").unlink()  # layouts that old knew no seal
     db = sqlite3.connect(run / "pool.db", isolation_level=None)
     db.executescript("ALTER TABLE tasks DROP COLUMN last; PRAGMA user_version=1; PRAGMA journal_mode=DELETE;")
     db.close()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from coevolve.config import ExploreConfig
 from coevolve.environments.base import Environment
 from coevolve.evaluation.heldout import HeldOut, benchmark_turns, unguided
 from coevolve.evaluation.scores import Score
-from coevolve.rundir import write_atomic
-from coevolve.types import Json
+from coevolve.rundir import read_lines, write_atomic
 
 
 class Between:
@@ -29,9 +30,16 @@ class Between:
         self, tests: Sequence[HeldOut], every: int, log: Path, step: int, score: Callable[[HeldOut], Score]
     ) -> None:
         self._tests, self._every, self._log, self._score = tests, every, log, score
+        self._first = step
         if log.exists():
-            kept = [line for line in evaluations(log) if line["step"] <= step]  # type: ignore[operator]
+            kept = [line for line in evaluations(log) if line["step"] <= step]
             write_atomic(log, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def lost(self) -> list[int]:
+        """Steps whose scores were due before the run went on, and are not in the log any more."""
+        due = range(self._every, self._first + 1, self._every) if self._every else ()
+        known = Counter(line["step"] for line in evaluations(self._log))
+        return [step for step in due if known[step] < len(self._tests)]
 
     def after(self, step: int) -> None:
         """Take the scores that are due after this step."""
@@ -61,9 +69,6 @@ def dev_tests(environment: Environment, episodes: int, config: ExploreConfig) ->
     return [benchmark] if benchmark.tasks else [unguided(environment, "dev", episodes, config)]
 
 
-def evaluations(log: Path) -> list[dict[str, Json]]:
+def evaluations(log: Path) -> list[dict[str, Any]]:
     """The lines of a log, without one that was cut short; empty where there is no log."""
-    if not log.exists():
-        return []
-    whole, _, _ = log.read_text().rpartition("\n")
-    return [json.loads(line) for line in whole.splitlines()]
+    return read_lines(log, "remove that line, whose score cannot be taken again")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from coevolve.config import ExploreConfig
 from coevolve.environments.base import Environment
+from coevolve.errors import RunError
 from coevolve.synthesize.harvest import harvest
 from coevolve.synthesize.wording import instruction
 from coevolve.types import Observation, Origin, Split, Task, ToolCall, World, dump, fingerprint, load
@@ -103,6 +104,21 @@ def read(path: Path) -> HeldOut:
     return HeldOut(
         about["name"], about["split"], tuple(load(Task, json.loads(line)) for line in lines), about["refused"]
     )
+
+
+def read_sealed(path: Path, seal: str, way_out: str = "remove it, and it is made again") -> HeldOut:
+    """A stored test, if it is the one of this seal.
+
+    Raises:
+        RunError: it cannot be read, or is another; ``way_out`` says what to do then.
+    """
+    try:
+        test = read(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} cannot be read ({error}); {way_out}") from None
+    if test.seal != seal:
+        raise RunError(f"{path} is not the test that this run sealed ({test.seal}, not {seal}); {way_out}")
+    return test
 
 
 def sealed_tests(folder: Path) -> tuple[HeldOut, ...]:

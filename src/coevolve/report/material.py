@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from coevolve.errors import RunError
 from coevolve.evaluation.between import evaluations
 from coevolve.evaluation.growth import GUARD, Added, added
-from coevolve.evaluation.heldout import HeldOut, sealed_tests
+from coevolve.evaluation.heldout import HeldOut, read_sealed, sealed_tests
 from coevolve.pool import Pool
 from coevolve.pool.stored import StoredAttempts, StoredCandidate, StoredSignal
-from coevolve.rundir import RunDirectory
+from coevolve.rundir import RunDirectory, read_lines
 
 KINDS = ("unguided", "forgetting", "boundary", "rare", "unseen", "official")
 """Origins in the order in which they are shown."""
@@ -105,15 +105,16 @@ def material(path: Path) -> Material:
     """
     run = RunDirectory.existing(path)
     # The newest first: what the pool says later can then only be more than the log knows.
-    metrics = _lines(run.metrics)
-    tests = sealed_tests(run.heldout)
+    metrics = _metrics(run)
+    stages = run.stages()
+    tests = _tests(run, stages.get("sealed", {}))
     with Pool.read_only(run.pool) as pool, pool.snapshot():
         return Material(
             path=path,
             config=_config(path),
             metrics=metrics,
             evaluations=evaluations(run.evaluations),
-            stages=run.stages(),
+            stages=stages,
             summary=run.finished() if run.summary.exists() else None,
             tests=tests,
             candidates=list(pool.stored_candidates()),
@@ -131,8 +132,21 @@ def _config(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    whole, _, _ = path.read_text().rpartition("\n")
-    return [json.loads(line) for line in whole.splitlines()]
+def _metrics(run: RunDirectory) -> list[dict[str, Any]]:
+    """The log; raises :class:`RunError` where a line cannot be read, or a finished run's is not whole."""
+    way_out = f"{run.checkpoints}/step-N/{run.metrics.name} of the newest checkpoint is a copy"
+    lines = read_lines(run.metrics, way_out)
+    steps = run.finished().get("steps") if run.summary.exists() else None
+    last = lines[-1]["step"] if lines else 0
+    if steps is not None and last < steps:
+        raise RunError(f"{run.metrics} ends at step {last} of {steps}; {way_out}")
+    return lines
+
+
+def _tests(run: RunDirectory, sealed: Mapping[str, str]) -> tuple[HeldOut, ...]:
+    """The sealed tests; a finished run must have all of them, one that goes on makes them again."""
+    if not run.summary.exists():
+        return sealed_tests(run.heldout)
+    way_out = f"remove {run.summary}, and the same 'coevolve run' makes what is missing and scores again"
+    found = [read_sealed(run.heldout / f"{name}.jsonl", seal, way_out) for name, seal in sealed.items()]
+    return tuple(test for test in found if test.tasks)

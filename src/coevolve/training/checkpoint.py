@@ -19,6 +19,7 @@ from typing import Any
 MANIFEST = "manifest.json"
 SCRATCH = "unfinished"
 """Folder below ``checkpoints/`` in which the next one is being written."""
+_DOOMED = "removed-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,27 @@ def publish(folder: Path, root: Path, step: int, facts: dict[str, Any], keep: in
     _flush(folder)
     target = root / f"step-{step}"
     if target.exists():  # left broken by a run before, or latest_complete would have gone on from it
-        shutil.rmtree(target)
+        _remove(target)
     folder.rename(target)
     _flush(root)
     for number, path in sorted(numbered(root), reverse=True)[keep:]:
         if number < step:
-            shutil.rmtree(path)
+            _remove(path)
     return target
+
+
+def clear(root: Path) -> None:
+    """Remove what a process that was killed here had not finished to write, or to remove."""
+    for path in (root / SCRATCH, *root.glob(f"{_DOOMED}*")):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    """Out of the way at once, so that a kill leaves no half-removed checkpoint under its name."""
+    doomed = path.with_name(_DOOMED + path.name)
+    shutil.rmtree(doomed, ignore_errors=True)
+    path.rename(doomed)
+    shutil.rmtree(doomed)
 
 
 def numbered(root: Path) -> Iterator[tuple[int, Path]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 from coevolve.training.collect import Collected
 from coevolve.training.demonstrate import Demonstrations
 from coevolve.types import Outcome
+
+LOG = "metrics.jsonl"
+"""Name of the log, in the run and as a copy in each checkpoint."""
 
 
 class MetricsLog:
@@ -28,6 +32,29 @@ class MetricsLog:
     def size(self) -> int:
         """Bytes written so far; part of a checkpoint."""
         return self._path.stat().st_size if self._path.exists() else 0
+
+    def copy(self, path: Path) -> None:
+        """Write what has been logged so far to ``path``, for a checkpoint."""
+        if self._path.exists():
+            shutil.copyfile(self._path, path)
+        else:
+            path.write_bytes(b"")
+
+    def restore(self, copy: Path) -> bool:
+        """Become what :meth:`copy` wrote: later steps are forgotten, lost ones are back.
+
+        Returns:
+            whether the log still began with all of it.
+        """
+        kept = copy.read_bytes()
+        whole = self._path.exists() and self._path.read_bytes()[: len(kept)] == kept
+        if whole:
+            self.cut(len(kept))
+        else:
+            scratch = self._path.with_name(self._path.name + ".part")
+            scratch.write_bytes(kept)
+            scratch.replace(self._path)
+        return whole
 
     def cut(self, size: int) -> None:
         """Forget everything after ``size`` bytes: steps that no checkpoint has."""

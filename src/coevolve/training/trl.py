@@ -24,10 +24,10 @@ from coevolve.config import Config
 from coevolve.environments.base import Environment
 from coevolve.errors import ConfigError, RunError, TrainingError
 from coevolve.rollout.chat import Chat
-from coevolve.training.checkpoint import SCRATCH, Found, Ignored, latest_complete
+from coevolve.training.checkpoint import SCRATCH, Found, Ignored, clear, latest_complete
 from coevolve.training.engine import KeepsFiles, TaskSource
 from coevolve.training.memory import keep_freed_memory
-from coevolve.training.metrics import MetricsLog
+from coevolve.training.metrics import LOG, MetricsLog
 from coevolve.training.processes import Processes
 from coevolve.training.sampling import ModelSampler, stream_seed
 from coevolve.training.settings import trl_arguments
@@ -96,7 +96,7 @@ class TrlEngine:
         self.config = config
         self.run_dir = run_dir
         self.checkpoints = run_dir / "checkpoints"
-        self.metrics = MetricsLog(run_dir / "metrics.jsonl")
+        self.metrics = MetricsLog(run_dir / LOG)
         self.notice: Notice = notice or (lambda text: print(text, file=sys.stderr, flush=True))
         self.processes = Processes()
         self._told: list[Ignored] = []
@@ -156,7 +156,7 @@ class TrlEngine:
             trainer.train(resume_from_checkpoint=str(found.path) if found.path else None)
         done = int(trainer.state.global_step)
         if self.processes.main:
-            shutil.rmtree(self.checkpoints / SCRATCH, ignore_errors=True)
+            clear(self.checkpoints)
         if done <= found.step:
             raise TrainingError(f"no step was done: training stopped at step {done} of {steps}")
 
@@ -171,6 +171,8 @@ class TrlEngine:
             raise RunError(f"{self.checkpoints} holds no complete checkpoint")
         if source is not None:
             self._load_source(source, found.path)
+            self._restore_log(found)
+            clear(self.checkpoints)
         if self.config.adapter == "lora":
             from peft import PeftModel
 
@@ -182,8 +184,8 @@ class TrlEngine:
     def _prepare(self, source: TaskSource | None, found: Found) -> None:
         """On the main process: a clean place to write in, and the source where the checkpoint left it."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.checkpoints / SCRATCH, ignore_errors=True)
-        self.metrics.cut(found.facts.get("metrics_bytes", 0))
+        clear(self.checkpoints)
+        self._restore_log(found)
         if found.path is None or source is None:
             return
         if found.facts["processes"] != self.processes.count:
@@ -192,6 +194,23 @@ class TrlEngine:
                 f"{self.processes.count}: training goes on, but with other random numbers"
             )
         self._load_source(source, found.path)
+
+    def _restore_log(self, found: Found) -> None:
+        """The log as it was at the checkpoint, which has a copy of it."""
+        if found.path is None:
+            self.metrics.cut(0)
+            return
+        copy, size = found.path / LOG, int(found.facts.get("metrics_bytes", 0))
+        if copy.exists():
+            if not self.metrics.restore(copy):
+                self.notice(f"{self.run_dir / LOG} was lost or changed: it is taken from {found.path}")
+        elif self.metrics.size() < size:  # of a version that kept no copy
+            self.notice(
+                f"{self.run_dir / LOG} has {self.metrics.size()} bytes, at step {found.step} it had {size}: "
+                "what is lost is missing from the summary and the report"
+            )
+        else:
+            self.metrics.cut(size)
 
     def _load_source(self, source: TaskSource, checkpoint: Path) -> None:
         if isinstance(source, KeepsFiles):

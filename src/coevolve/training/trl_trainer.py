@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,15 +25,16 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
 from coevolve.config import Config
+from coevolve.disk import insist_on_disk
 from coevolve.environments.base import Environment
-from coevolve.errors import TrainingError
+from coevolve.errors import RunError, TrainingError
 from coevolve.rollout.chat import Chat
 from coevolve.rollout.sampler import Sampler
 from coevolve.training.checkpoint import publish
 from coevolve.training.collect import Collected, collect, named
 from coevolve.training.demonstrate import Demonstrations, pad_tokens, plan
 from coevolve.training.engine import KeepsFiles, TaskSource
-from coevolve.training.metrics import MetricsLog, demonstration_record, headline, step_record
+from coevolve.training.metrics import LOG, MetricsLog, demonstration_record, headline, step_record
 from coevolve.training.objective import weigh_groups, what_teaches
 from coevolve.training.packing import pack, unpack
 from coevolve.training.processes import Processes
@@ -305,11 +307,18 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         began = time.perf_counter()
         self._insist_on_weights()
-        super()._save_checkpoint(model, trial)
         step = self.state.global_step
-        folder = Path(self.args.output_dir) / f"checkpoint-{step}"
-        self.parts.processes.together(lambda: None)  # every process has written its files
-        self.parts.processes.share(lambda: self._publish(folder, step))
+        parts, scratch = self.parts, Path(self.args.output_dir)
+        folder = scratch / f"checkpoint-{step}"
+        try:
+            what = f"cannot write checkpoint {parts.checkpoints / f'step-{step}'}"
+            with insist_on_disk(parts.checkpoints, what):
+                super()._save_checkpoint(model, trial)
+                parts.processes.together(lambda: None)  # every process has written its files
+                parts.processes.share(lambda: self._publish(folder, step))
+        except RunError:
+            shutil.rmtree(scratch, ignore_errors=True)  # half a checkpoint: the room it takes is needed
+            raise
         self._seconds["checkpoint"] = time.perf_counter() - began
 
     def _publish(self, folder: Path, step: int) -> None:
@@ -319,6 +328,7 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
             source.save_state(folder / "source")
         state = {} if source is None else source.state_dict()
         (folder / "source.json").write_text(json.dumps(state) + "\n")
+        self.parts.metrics.copy(folder / LOG)
         facts = {"processes": self.parts.processes.count, "metrics_bytes": self.parts.metrics.size()}
         publish(folder, self.parts.checkpoints, step, facts, self.parts.config.checkpoint.keep)
 
