@@ -68,6 +68,15 @@ def test_a_killed_grid_goes_on_and_compares_its_arms(policy: Path, tmp_path: Pat
     assert (difference["seeds"], difference["tasks"]) == (2, static["tests"]["unguided"]["tasks"])
     means = [arm["tests"]["unguided"]["after"] for arm in (grown, static)]
     assert difference["mean"] == pytest.approx(means[0] - means[1])
+    steps = [
+        json.loads(line) for line in (out / "static" / "seed-0" / "metrics.jsonl").read_text().splitlines()
+    ]
+    other = [
+        json.loads(line) for line in (out / "static" / "seed-1" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert static["mixed"] == pytest.approx(
+        1 - sum(s["zero_variance"] for s in steps + other) / len(steps + other)
+    )
     assert "| static (reference) |" in (out / "results.md").read_text()
     assert "Not alike: tasks added differ" in done.stdout
     assert static["added"] is None and grown["added"]["tasks"] == 2 * grown["tasks_added"]

@@ -14,7 +14,7 @@ from coevolve.evaluation.arms import Experiment
 from coevolve.evaluation.growth import Added, added, means
 from coevolve.evaluation.heldout import TESTS, read
 from coevolve.pool import Pool
-from coevolve.rundir import RunDirectory
+from coevolve.rundir import RunDirectory, read_lines
 
 RESAMPLES = 10_000
 ALIKE = ("rollouts", "tasks_added")
@@ -34,7 +34,7 @@ def compare(experiment: Experiment, out: Path, failed: Mapping[str, str]) -> dic
             "differences": differences(found, runs[experiment.reference])
             if arm != experiment.reference
             else {},
-            **{name: mean([run[name] for run in found.values()]) for name in (*ALIKE, "seconds")},
+            **{name: mean([run[name] for run in found.values()]) for name in (*ALIKE, "mixed", "seconds")},
             "seconds_training": by_name([run["seconds_training"] for run in found.values()]),
             "admitted": by_name([run["admitted"] for run in found.values()]),
             "refused": by_name([run["refused"] for run in found.values()]),
@@ -63,7 +63,9 @@ def compare(experiment: Experiment, out: Path, failed: Mapping[str, str]) -> dic
 
 def run_result(folder: Path) -> dict[str, Any]:
     """What a finished run came to, with the outcome of each held-out task."""
-    summary = RunDirectory(folder).finished()
+    run = RunDirectory(folder)
+    summary = run.finished()
+    steps = read_lines(run.metrics, "it belongs to the run")
     tests = {}
     for test, key in TESTS.items():
         if summary[key] is not None and summary[key]["n"]:
@@ -76,6 +78,7 @@ def run_result(folder: Path) -> dict[str, Any]:
         "model": summary["model"],
         "tests": tests,
         "rollouts": sum(summary["rollouts"].values()),
+        "mixed": mean([1 - step["zero_variance"] for step in steps]),
         "tasks_added": summary["pool"]["final"] - summary["pool"]["initial"],
         "admitted": summary["admitted"],
         "refused": summary["refused"],

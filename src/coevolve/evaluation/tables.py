@@ -24,13 +24,14 @@ def _scores(results: Mapping[str, Any]) -> str:
         "arm",
         *(x for label in labels for x in (label, "difference (95 %)")),
         "rollouts",
+        "mixed groups",
         "tasks added",
         "seconds",
     ]
     rows = [head, ["---"] * len(head)]
     if shown:
         start = [f"{test['before']:.1%}" for test in shown.values()]
-        rows.append(["*warm start*", *(x for value in start for x in (value, "")), "0", "0", ""])
+        rows.append(["*warm start*", *(x for value in start for x in (value, "")), "0", "", "0", ""])
     for arm, found in results["arms"].items():
         if not found["runs"]:
             rows.append([arm, *["no run"] * (len(head) - 1)])
@@ -40,13 +41,15 @@ def _scores(results: Mapping[str, Any]) -> str:
             test, difference = found["tests"][name], found["differences"].get(name)
             spread = f" ± {test['deviation']:.1%}" if test["deviation"] is not None else ""
             cells += [f"{test['after']:.1%}{spread}", "" if difference is None else points(difference)]
-        cells += [f"{found['rollouts']:.0f}", f"{found['tasks_added']:.0f}", f"{found['seconds']:.0f}"]
+        cells += [f"{found['rollouts']:.0f}", f"{found['mixed']:.0%}"]
+        cells += [f"{found['tasks_added']:.0f}", f"{found['seconds']:.0f}"]
         rows.append(cells)
     notes = [
         f"{', '.join(results['environment'])}; model {', '.join(results['model'])}; "
         f"seeds {', '.join(map(str, results['seeds']))}; greedy, one episode a task.",
-        "± is the standard deviation between seeds. Differences are paired by seed and task; their interval "
-        f"is a bootstrap over both ({RESAMPLES:,} resamples).",
+        "± is the standard deviation between seeds; *mixed groups* have rewards that differ, and so a "
+        "gradient. Differences are paired by seed and task; their interval is a bootstrap over both "
+        f"({RESAMPLES:,} resamples).",
         *(
             f"{pair['arm']} over {pair['over']}, {name}: {points(difference)}."
             for pair in results["pairs"]
