@@ -61,6 +61,14 @@ def import_tasks(path: Path, file: Path, config: Config, console: Console) -> Ad
                 f"{file} has tasks of {first!r:.60}, the environment here is {environment.name!r}: "
                 "name theirs with --set environment.name=…"
             )
+        if run.pool.exists():
+            with Pool.read_only(run.pool) as pool:
+                held = next((task.environment for task in pool), environment.name)
+            if held != environment.name:
+                raise ConfigError(
+                    f"{path} holds tasks of {held!r:.60}, not of {environment.name!r}: "
+                    "import into another directory"
+                )
         run.claim(config)
         try:
             policy = load_weights(config) if asks_policy(config) else None

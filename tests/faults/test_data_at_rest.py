@@ -205,7 +205,12 @@ REFUSED: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
     "other words under the old id": ("altered", lambda row: {**row, "turns": ["Do something else."]}),
     "another signal under the old id": (
         "altered",
-        lambda row: {**row, "signal": {"id": row["origin"]["signal"], "kind": "boundary"}},
+        lambda row: {**row, "signal": {**row["signal"], "scores": [1.0]}},
+    ),
+    "a signal that is none": ("unreadable", lambda row: {**row, "signal": {"id": row["origin"]["signal"]}}),
+    "a rollout that is none": (
+        "unreadable",
+        lambda row: {**row, "signal": {**row["signal"], "failed": [{"task": row["id"]}]}},
     ),
     "another environment": ("wrong_environment", change(environment="bfcl")),
     "a world of another environment": ("wrong_environment", world(environment="bfcl")),
@@ -282,20 +287,26 @@ def test_the_command_lists_refusals_and_its_exit_code_says_so(
 
 
 def test_a_file_of_another_environment_is_refused_before_anything_is_made(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "tasks.jsonl"
     command(capsys, "tasks", run, "--export", file)
+    environment = "environment.name=keyvalue_other:KeyValue"
+    (tmp_path / "keyvalue_other.py").write_text(
+        "class KeyValue:\n    '''A store.'''\n    worlds = {'a': {}, 'b': {}, 'c': {}, 'd': {}}\n"
+        "    def __init__(self, start: dict) -> None:\n        self.held = dict(start)\n"
+        "    def put(self, key: str) -> str:\n        '''Put a key.'''\n        return key\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigError, match="has tasks of 'Shelf', the environment here is 'KeyValue'"):
-        environment = "environment.name=keyvalue_other:KeyValue"
-        (tmp_path / "keyvalue_other.py").write_text(
-            "class KeyValue:\n    '''A store.'''\n    worlds = {'a': {}, 'b': {}, 'c': {}, 'd': {}}\n"
-            "    def __init__(self, start: dict) -> None:\n        self.held = dict(start)\n"
-            "    def put(self, key: str) -> str:\n        '''Put a key.'''\n        return key\n"
-        )
-        pytest.MonkeyPatch().syspath_prepend(str(tmp_path))
         command(capsys, "tasks", tmp_path / "new", "--import", file, *SET, "--set", environment)
     assert not (tmp_path / "new").exists()
+    command(capsys, "tasks", tmp_path / "new", "--import", file, *SET)
+    other = tmp_path / "other.jsonl"
+    row = {**rows_of(run)[0], "environment": "KeyValue"}
+    other.write_text(json.dumps({key: row[key] for key in ("environment", "world", "turns", "solution")}))
+    with pytest.raises(ConfigError, match="holds tasks of 'Shelf', not of 'KeyValue'"):
+        command(capsys, "tasks", tmp_path / "new", "--import", other, *SET, "--set", environment)
 
 
 def test_a_run_s_own_pool_is_left_alone(

@@ -100,7 +100,7 @@ class Audit:
                 yield f"task {key}: its signal {origin.signal} is not in the pool"
             if origin.explorer and not explored:
                 yield f"task {key}: the exploration by {origin.explorer} that it was made of is not there"
-            if origin.step != step:
+            if origin.explorer and origin.step != step:
                 yield f"task {key}: made at step {origin.step}, admitted at step {step}"
         for key, row in self._db.execute(
             "SELECT c.id, c.row FROM candidates c LEFT JOIN tasks t ON t.candidate = c.row"

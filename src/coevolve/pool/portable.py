@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from coevolve.errors import ConfigError, RunError
 from coevolve.pool.listing import signal_row, task_row
 from coevolve.pool.pool import Pool
-from coevolve.types import Candidate, Json, Task, Triplet, canonical, dump, fingerprint, load
+from coevolve.types import Candidate, Json, Rollout, Task, Triplet, canonical, dump, fingerprint, load
 
 LONGEST = 16 * 2**20
 """Bytes of a row from which it is not read: one line must not fill the memory."""
@@ -29,6 +29,7 @@ IMPORTED = "imported"
 _SUFFIXES = (".jsonl", ".parquet")
 _BATCH = 500
 _TASK = ("environment", "version", "world", "turns", "solution", "origin", "name", "extra")
+_SIGNAL = ("id", "kind", "step", "task", "turns", "pattern", "scores", "failed", "solved")
 _AS_JSON = ("world", "solution", "extra", "evidence", "triplets", "signal")
 """Columns that Parquet holds as JSON text, since their shape differs from row to row."""
 
@@ -141,7 +142,7 @@ def _incoming(place: str, given: bytes | dict[str, Any]) -> Incoming:
         row = _parsed(given)
         task = load(Task, {"version": "", **{key: row[key] for key in _TASK if row.get(key) is not None}})
         triplets = tuple(load(Triplet, one) for one in row.get("triplets") or ())
-        signal = row.get("signal")
+        signal = _signal(row.get("signal"))
         own = task.id
     except ValidationError as error:
         first = error.errors()[0]
@@ -181,10 +182,21 @@ def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _matches(signal: Any, name: str | None) -> bool:
+def _signal(given: Any) -> dict[str, Json] | None:
+    """A row's signal, with nothing in it but what a signal has; raises ValueError or TypeError."""
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not all(
+        isinstance(given.get(key), list) for key in ("failed", "solved")
+    ):
+        raise TypeError("a signal must be a JSON object with its failed and solved rollouts")
+    for rollout in (*given["failed"], *given["solved"]):
+        load(Rollout, rollout)
+    return {key: given[key] for key in _SIGNAL if key in given}
+
+
+def _matches(signal: dict[str, Json], name: str | None) -> bool:
     """Whether a row's signal is what its id says."""
-    if not isinstance(signal, dict):
-        return False
     parts = [signal.get(key) for key in ("kind", "step", "task", "pattern", "scores")]
     return signal.get("id") == name == fingerprint(parts)
 
