@@ -100,7 +100,9 @@ def _train(
         loop.observe(step, groups)
         outcomes = [str(rollout.outcome) for group in groups for rollout in group.rollouts]
         counts = {name: outcomes.count(name) for name in ("solved", "failed", "invalid")}
-        line = {"step": step, **counts, "source": loop.metrics(), "seconds": {"rollout": 2.0, "observe": 1.0}}
+        told = loop.metrics()
+        figures = {"zero_variance": told["groups/zero_variance"], "source": told}
+        line = {"step": step, **counts, **figures, "seconds": {"rollout": 2.0, "observe": 1.0}}
         with run.metrics.open("a") as log:
             log.write(json.dumps(line) + "\n")
     loop.close()

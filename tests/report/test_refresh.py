@@ -45,6 +45,21 @@ def test_it_is_refreshed_at_evolutions_once_the_time_for_it_is_earned(run: RunDi
     assert (noted["written"], noted["put_off"], noted["failed"]) == (2, 1, 0)
 
 
+def test_of_a_pool_that_is_too_large_to_be_held_in_memory_the_report_waits_for_the_end(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coevolve.report.refresh.LARGEST", run.pool.stat().st_size - 1)
+    time = Time()
+    refresher = Refresher(run, 2, lambda text: None, time)
+    time.now += 1000
+    refresher.after(2, 6)
+    assert not (run.path / "report.html").exists()
+    refresher.finish()
+    assert (run.path / "report.html").exists()
+    noted = run.stages()["report"]
+    assert (noted["written"], noted["put_off"]) == (1, 1)
+
+
 def test_a_run_that_goes_on_counts_what_was_before(run: RunDirectory) -> None:
     for _ in range(2):
         Refresher(run, 2, print).finish()

@@ -10,6 +10,9 @@ from coevolve.rundir import RunDirectory
 
 SHARE = 0.02
 """Of training's time that refreshing may take; a refresh that would take more is put off to a later one."""
+LARGEST = 128 * 2**20
+"""Bytes of a pool from which the report waits for the end: writing it takes ten times that in memory, which
+the process that trains does not have to spare."""
 _GUESS = 1.0  # seconds, for the first
 
 
@@ -53,7 +56,8 @@ class Refresher:
         """Refresh after this step, if the pool has grown and the time for it has been earned."""
         if not self._every or step % self._every or step >= steps:
             return
-        if self._cost > SHARE * (self._clock() - self._since):
+        early = self._cost > SHARE * (self._clock() - self._since)
+        if early or self._run.pool.stat().st_size > LARGEST:
             self._tally.put_off += 1
             return
         self._write()
