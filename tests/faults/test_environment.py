@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +21,7 @@ import pytest
 from rollout_support import Scripted, tiny
 
 from coevolve.config import EnvironmentConfig, EvolveConfig, ExploreConfig, RolloutConfig, SignalsConfig
+from coevolve.environments import worker_pipe
 from coevolve.environments.base import Environment, Session
 from coevolve.environments.registry import make, pooled
 from coevolve.environments.workers import WorkerEnvironment
@@ -201,6 +203,20 @@ def test_a_world_that_never_closes_is_not_blamed_on_the_next_call() -> None:
         assert second.call(add(1)).value == 4
         second.close()
         assert environment.metrics()["workers/killed"] == 1
+
+
+def test_a_worker_that_stands_still_in_the_middle_of_a_message_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stopped from outside, it does not even read what it is asked: a deadline for answers is not enough."""
+    monkeypatch.setattr(worker_pipe, "STALLED_SECONDS", 1.0)
+    with hostile(workers=1) as environment, environment.open(world(environment)) as session:
+        assert session.call(add(1)).value == 2
+        process = environment._workers[0]._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        assert session.call(ToolCall("note", {"text": "long " * 1_000_000})).text == "1 notes"
+        assert session.call(add(1)).value == 3
 
 
 # Calls that eat memory

@@ -6,6 +6,8 @@ import os
 import pickle
 import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -19,14 +21,14 @@ from coevolve.environments.base import Environment
 from coevolve.errors import InfrastructureError
 
 START_SECONDS = 60.0
+STALLED_SECONDS = 60.0
+"""For a message that has begun: one that stands still so long, in either direction, is given up."""
 _BACKSTOP = 2.0
 """How many deadlines a worker lives on when its parent no longer watches."""
 _ENDING_SECONDS = 5.0
 """For a process whose pipe is closed to be gone, and for its output to be read."""
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 """Exit statuses of a process that others have ended: a person, or a machine out of memory."""
-
-
 _LAST_WORDS = 2000
 """Bytes kept of what a worker prints."""
 
@@ -150,7 +152,7 @@ class Worker:
             self._connection.close()
             self._connection = None
         if self._process is not None:
-            with suppress(OSError):  # it has not been waited for, so the group's number is still its own
+            with suppress(OSError):  # nobody is left in its group
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
             self._process.wait()
@@ -180,6 +182,7 @@ class Worker:
             )
         finally:
             theirs.close()
+        _give_up_after(ours, STALLED_SECONDS)
         self._connection = ours
         self._poll.register(ours.fileno(), select.POLLIN)
         self.generation += 1
@@ -208,7 +211,7 @@ class Worker:
             raise Overrun(f"timed out after {seconds:g} s")
         try:
             number, kind, value = pickle.loads(self._connection.recv_bytes())
-        except Exception as error:  # no message at all, one too long, or one of something that it has started
+        except Exception as error:  # no message at all, half of one, or one that is none
             raise self._gone(error) from None
         if number != self._number:
             raise self._gone(ValueError("it answered what it was not asked"))
@@ -251,6 +254,14 @@ class Worker:
 
         self._listener = threading.Thread(target=read, name="worker-output", daemon=True)
         self._listener.start()
+
+
+def _give_up_after(connection: Connection, seconds: float) -> None:
+    """A worker that is stopped in the middle of a message, or reads none, must not stop its parent."""
+    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 def _ending(status: int | None) -> str:
