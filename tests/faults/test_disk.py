@@ -6,19 +6,27 @@ to stop, and it goes on from the last good state; no pool is ever read by half.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from shelf_run import shelf_run
+from kill import Ended, Nursery, assert_same_end
+from shelf_run import shelf_config, shelf_run
 from small_disk import fill, mounted, resize, writable
 
 from coevolve import cli
+from coevolve.building import load_weights
 from coevolve.errors import RunError
+from coevolve.evaluation.between import Between, evaluations
+from coevolve.evaluation.heldout import HeldOut
 from coevolve.pool import Pool
+from coevolve.report.page import write_report
+from coevolve.rundir import RunDirectory
 
 # The pool file
 
@@ -178,3 +186,165 @@ def test_it_is_read_on_a_read_only_disk_and_the_report_is_refused_by_name(
         writable(disk, True)
     assert (tasks, signals) == ("", "")
     assert f"cannot write {there / 'report.html'}: Read-only file system" in report
+
+
+# Whole runs
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Path]:
+    """A disk with room enough for a run."""
+    with mounted(tmp_path / "room", "40m") as folder:
+        yield folder
+
+
+def one_error(ended: Ended) -> str:
+    """The one sentence that a run ended with."""
+    assert ended.status == 2 and "Traceback" not in ended.said, ended.said[-3000:]
+    [error] = [line for line in ended.said.splitlines() if line.startswith("error:")]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("stage", "number", "leave"),
+    [
+        pytest.param("D_0", 1, 0, marks=pytest.mark.slow),  # the pool's first tasks
+        pytest.param("rollout", 1, 0, marks=pytest.mark.slow),  # the pool's attempts
+        ("update", 3, 0),  # the log
+        pytest.param("checkpoint", 2, 0, marks=pytest.mark.slow),  # the weights
+        pytest.param("checkpoint", 2, 200_000, marks=pytest.mark.slow),  # the optimiser
+        ("checkpoint", 2, 500_000),  # the copy of the pool
+        pytest.param("summary", 1, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_on_a_full_disk_stops_with_one_sentence_and_goes_on_once_there_is_room(
+    nursery: Nursery, run_config: Path, straight: Path, room: Path, stage: str, number: int, leave: int
+) -> None:
+    out = room / "run"
+
+    def fills(process: int, begun: str, nth: int) -> None:
+        if (begun, nth) == (stage, number):
+            os.kill(process, signal.SIGSTOP)
+            fill(room, leave)
+            os.kill(process, signal.SIGCONT)
+
+    error = one_error(nursery.run("run", run_config, "--out", out, on=fills))
+    assert "No space left on device; make room there, and the same command goes on" in error
+    assert str(out) in error
+    checkpoints = out / "checkpoints"
+    assert not (checkpoints / "unfinished" / "checkpoint-4").exists(), "half a checkpoint takes no room"
+    (room / "ballast").unlink()
+    again = nursery.run("run", run_config, "--out", out)
+    assert again.status == 0, again.said
+    assert_same_end(straight, out)
+
+
+def test_a_report_that_the_disk_does_not_take_is_written_when_there_is_room(
+    nursery: Nursery, run_config: Path, straight: Path, room: Path
+) -> None:
+    out = room / "run"
+
+    def fills(process: int, begun: str, nth: int) -> None:
+        if begun == "report":
+            os.kill(process, signal.SIGSTOP)
+            fill(room)
+            os.kill(process, signal.SIGCONT)
+
+    ended = nursery.run("run", run_config, "--out", out, on=fills)
+    assert ended.status == 0, ended.said
+    assert "the report could not be written (cannot write" in ended.said
+    (room / "ballast").unlink()
+    again = nursery.run("run", run_config, "--out", out)
+    assert again.status == 0 and f"report: {out / 'report.html'}" in again.said
+    assert_same_end(straight, out)
+
+
+def test_nothing_is_begun_on_a_read_only_disk(nursery: Nursery, run_config: Path, room: Path) -> None:
+    (room / "begun").mkdir()
+    writable(room, False)
+    try:
+        for out in (room / "new", room / "begun"):
+            error = one_error(nursery.run("run", run_config, "--out", out))
+            assert f"cannot write in {out}: Read-only file system; choose another --out" in error
+    finally:
+        writable(room, True)
+
+
+def test_whatever_is_lost_or_changed_is_said_and_the_last_good_state_is_gone_on_from(
+    nursery: Nursery, run_config: Path, straight: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(straight, tmp_path / "run")
+    (out / "summary.json").unlink()
+    optimiser = out / "checkpoints" / "step-6" / "optimizer.pt"
+    flip(optimiser, 1000)
+    flip(out / "pool.db", 5000)
+    (out / "metrics.jsonl").unlink()
+    (out / "heldout" / "unguided.jsonl").unlink()
+    (out / "report.html").unlink()
+    ended = nursery.run("run", run_config, "--out", out)
+    assert ended.status == 0, ended.said
+    said = " ".join(ended.said.split())
+    assert f"ignoring checkpoint {optimiser.parent}: optimizer.pt was altered" in said
+    assert "going on from step 4 of 6" in said
+    assert f"{out / 'metrics.jsonl'} was lost or changed: it is taken from {out}/checkpoints/step-4" in said
+    assert_same_end(straight, out)
+
+
+def test_without_a_whole_checkpoint_the_run_begins_again_and_says_so(
+    nursery: Nursery, run_config: Path, straight: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(straight, tmp_path / "run")
+    (out / "summary.json").unlink()
+    for step in (4, 6):
+        flip(out / "checkpoints" / f"step-{step}" / "model.safetensors", 3000)
+    ended = nursery.run("run", run_config, "--out", out)
+    assert ended.status == 0, ended.said
+    assert ended.said.count("ignoring checkpoint") == 2 and "training 6/6" in ended.said
+    assert_same_end(straight, out)
+
+
+# What looks at a finished run
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "why"),
+    [
+        ("metrics.jsonl", lambda path: path.unlink(), "ends at step 0 of 6"),
+        ("metrics.jsonl", lambda path: path.write_bytes(path.read_bytes()[:-40]), "ends at step 5 of 6"),
+        ("metrics.jsonl", lambda path: flip(path, 0), "line 1 of .* cannot be read"),
+        ("summary.json", lambda path: path.write_bytes(path.read_bytes()[:-40]), "cannot be read"),
+        ("stages.json", lambda path: flip(path, 0), "cannot be read"),
+        ("heldout/unguided.jsonl", lambda path: path.unlink(), "cannot be read"),
+        ("heldout/unguided.jsonl", lambda path: flip(path, 500), "cannot be read|not the test"),
+    ],
+)
+def test_no_report_is_made_of_half_a_run(
+    straight: Path, tmp_path: Path, name: str, damage: Callable[[Path], object], why: str
+) -> None:
+    run = shutil.copytree(straight, tmp_path / "run")
+    damage(run / name)
+    with pytest.raises(RunError, match=why) as told:
+        write_report([run])
+    assert str(run / name) in str(told.value)
+    assert "checkpoint" in str(told.value) or "remove" in str(told.value), "a way out"
+
+
+def test_the_policy_of_a_run_is_its_own_or_none(run: Path) -> None:
+    for step in (3, 6):
+        flip(run / "checkpoints" / f"step-{step}" / "model.safetensors", 100)
+    with pytest.raises(
+        RunError, match=r"no checkpoint of run .* is complete .*model\.safetensors was altered"
+    ):
+        load_weights(shelf_config(), RunDirectory(run))
+
+
+def test_scores_in_between_that_are_gone_are_missed(tmp_path: Path) -> None:
+    test = HeldOut("unguided", "dev", (), 0)
+    log = tmp_path / "evaluations.jsonl"
+    log.write_text('{"step": 2, "test": "unguided"}\n{"step": 6, "test": "unguided"}\n{"step": 8')
+    between = Between([test], 2, log, 7, lambda _: pytest.fail("nothing is due"))
+    assert between.lost() == [4]
+    assert [line["step"] for line in evaluations(log)] == [2, 6]
+    log.write_text('{"step": 2\n')
+    with pytest.raises(RunError, match=r"line 1 of .*evaluations\.jsonl cannot be read .* remove that line"):
+        Between([test], 2, log, 7, lambda _: pytest.fail("nothing is due"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,39 +20,10 @@ from kill import (
     assert_same_end,
     kill_and_go_on,
     kill_workers,
-    make_config,
     moments,
 )
 
 from small_run import coevolve
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("nursery")) as ready:
-        yield ready
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_config(tmp_path_factory.mktemp("config"))
-
-
-@pytest.fixture(scope="module")
-def timeline() -> Timeline:
-    """Filled by the undisturbed run."""
-    return Timeline()
-
-
-@pytest.fixture(scope="module")
-def straight(
-    nursery: Nursery, config: Path, timeline: Timeline, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """A run that nobody killed."""
-    out = tmp_path_factory.mktemp("straight") / "run"
-    ended = nursery.run("run", config, "--out", out, timeline=timeline)
-    assert ended.status == 0, ended.said
-    return out
 
 
 @pytest.mark.parametrize(
@@ -69,7 +39,7 @@ def straight(
 )
 def test_killed_in_any_stage_a_run_ends_as_if_nothing_had_been(
     nursery: Nursery,
-    config: Path,
+    run_config: Path,
     straight: Path,
     timeline: Timeline,
     tmp_path: Path,
@@ -81,29 +51,29 @@ def test_killed_in_any_stage_a_run_ends_as_if_nothing_had_been(
         kill = Moment("file", int(share * timeline.files)), 0.0
     else:
         kill = Moment(stage, number, share), timeline.stages[stage][number - 1]
-    _, killed = kill_and_go_on(nursery, config, straight, tmp_path / "run", kill)
+    _, killed = kill_and_go_on(nursery, run_config, straight, tmp_path / "run", kill)
     assert killed
 
 
 def test_workers_that_are_killed_cost_a_run_nothing(
-    nursery: Nursery, config: Path, straight: Path, tmp_path: Path
+    nursery: Nursery, run_config: Path, straight: Path, tmp_path: Path
 ) -> None:
     places = [("D_0", 1), ("scores", 1), ("rollout", 2), ("evolution", 1), ("scores", 3)]
-    assert kill_workers(nursery, config, straight, tmp_path / "run", places, workers=2) >= 4
+    assert kill_workers(nursery, run_config, straight, tmp_path / "run", places, workers=2) >= 4
 
 
 def test_a_second_run_on_the_same_directory_is_refused_and_the_first_notices_nothing(
-    nursery: Nursery, config: Path, straight: Path, tmp_path: Path
+    nursery: Nursery, run_config: Path, straight: Path, tmp_path: Path
 ) -> None:
     refused = []
 
     def second(process: int, stage: str, number: int) -> None:
         if (stage, number) == ("rollout", 3):
             os.kill(process, signal.SIGSTOP)
-            refused.append((process, coevolve("run", config, "--out", tmp_path / "run")))
+            refused.append((process, coevolve("run", run_config, "--out", tmp_path / "run")))
             os.kill(process, signal.SIGCONT)
 
-    assert nursery.run("run", config, "--out", tmp_path / "run", on=second).status == 0
+    assert nursery.run("run", run_config, "--out", tmp_path / "run", on=second).status == 0
     [(first, done)] = refused
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert f"run is in use by another run (pid {first})" in done.stderr
