@@ -15,6 +15,7 @@ from coevolve.cli_eval import evaluate
 from coevolve.cli_looking import print_tasks
 from coevolve.cli_options import AsJson, Overrides, Stopped
 from coevolve.config_file import load_config
+from coevolve.disk import told
 from coevolve.errors import CoEvolveError, ConfigError, RunError
 
 app = typer.Typer(
@@ -236,6 +237,11 @@ def main() -> None:
     except Stopped as stopped:
         _say(str(stopped))
         sys.exit(130)
+    except Exception as error:
+        if (sentence := told(error)) is None:
+            raise
+        _say(f"error: {sentence}")
+        sys.exit(2)
 
 
 def _say(text: str) -> None:

@@ -66,6 +66,15 @@ def sentence(what: str, number: int, way_out: str = GO_ON) -> str:
     return f"{what}: {os.strerror(number)}; {_REMEDIES[number]}, and {way_out}"
 
 
+def told(error: BaseException) -> str | None:
+    """One sentence, where a command ends with something that a disk refused; None where it did not."""
+    number = refusal(error)
+    if number is None:
+        return None
+    name = getattr(error, "filename", None) or "a file"
+    return sentence(f"cannot use {name}", number, "start the same command again")
+
+
 @contextmanager
 def insist_on_disk(folder: Path, what: str = "", way_out: str = GO_ON) -> Iterator[None]:
     """Turn what the disk refuses inside into a :class:`RunError`.

@@ -24,6 +24,7 @@ from coevolve.building import load_weights
 from coevolve.errors import RunError
 from coevolve.evaluation.between import Between, evaluations
 from coevolve.evaluation.heldout import HeldOut
+from coevolve.evaluation.store import ResultFolder
 from coevolve.pool import Pool
 from coevolve.report.page import write_report
 from coevolve.rundir import RunDirectory
@@ -303,7 +304,32 @@ def test_without_a_whole_checkpoint_the_run_begins_again_and_says_so(
     assert_same_end(straight, out)
 
 
-# What looks at a finished run
+# What looks at a finished run, and other commands
+
+
+def test_a_command_that_the_disk_stops_says_so_in_one_sentence(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = ResultFolder(disk / "result", {"task": "any"})
+    fill(disk, leave=8192)
+
+    def evaluate() -> None:
+        folder.append({"task": "one", "outcome": "solved", "steps": 0, "text": "long" * 5000})
+
+    monkeypatch.setattr(cli, "app", evaluate)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    said = "error: cannot use a file: No space left on device; make room there, and start the same command"
+    assert capsys.readouterr().err.strip() == f"{said} again"
+    monkeypatch.setattr(cli, "app", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+    folder.release()
+    (disk / "ballast").unlink()
+    again = ResultFolder(disk / "result", {"task": "any"})
+    assert (again.finished(), again.dropped) == ({}, 1), "half a line is cut off, and its episode runs again"
+    again.release()
 
 
 @pytest.mark.parametrize(

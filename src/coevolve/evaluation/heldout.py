@@ -18,6 +18,7 @@ from pathlib import Path
 from coevolve.config import ExploreConfig
 from coevolve.environments.base import Environment
 from coevolve.errors import RunError
+from coevolve.rundir import write_atomic
 from coevolve.synthesize.harvest import harvest
 from coevolve.synthesize.wording import instruction
 from coevolve.types import Observation, Origin, Split, Task, ToolCall, World, dump, fingerprint, load
@@ -90,11 +91,11 @@ def _replay(environment: Environment, world: World, calls: Sequence[ToolCall]) -
 
 
 def save(heldout: HeldOut, path: Path) -> None:
-    """One JSON line per task, after a line that names the list."""
+    """One JSON line per task, after a line that names the list; all of it, or what was there before."""
     head = {"name": heldout.name, "split": heldout.split, "refused": heldout.refused}
     lines = [json.dumps(head), *(json.dumps(dump(task)) for task in heldout.tasks)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
+    write_atomic(path, "\n".join(lines) + "\n")
 
 
 def read(path: Path) -> HeldOut:
