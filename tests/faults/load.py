@@ -169,9 +169,8 @@ def in_a_process(*words: object) -> dict[str, Any]:
 
 
 def large_pool(count: int, attempts: int, steps: int, folder: Path) -> dict[str, Any]:
-    """Build and resume, each in a process of its own."""
-    told = {"tasks": count, "attempts": attempts}
-    told |= in_a_process("build", "--folder", folder, "--tasks", count, "--attempts", attempts)
+    """Build it here, and resume in a fresh process, whose memory holds nothing else."""
+    told = {"tasks": count, "attempts": attempts, **build(folder, count, attempts)}
     return told | in_a_process("resume", "--folder", folder, "--steps", steps)
 
 
@@ -277,16 +276,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["pool", "train", "build", "resume"])
+    parser.add_argument("what", choices=["pool", "train", "resume"])
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--attempts", type=int, default=100_000)
     parser.add_argument("--steps", type=int, default=0, help="after resuming (20), or of training (500)")
     parser.add_argument("--folder", type=Path, help="where the pool is kept; a temporary one by default")
     given = parser.parse_args()
-    if given.what == "build":
-        told: Any = build(given.folder, given.tasks, given.attempts)
-    elif given.what == "resume":
-        told = resume(given.folder, given.steps or 20)
+    if given.what == "resume":
+        told: Any = resume(given.folder, given.steps or 20)
     else:
         with tempfile.TemporaryDirectory(prefix="coevolve-load-", dir=given.folder) as folder:
             if given.what == "pool":
@@ -294,7 +291,7 @@ def main() -> None:
             else:
                 found = train(Path(folder), given.steps or 500)
                 told = growth(found, warm=len(found) // 10)
-    print(json.dumps(told, indent=None if given.what in ("build", "resume") else 2))
+    print(json.dumps(told, indent=None if given.what == "resume" else 2))
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def _parsed(given: bytes | dict[str, Any]) -> dict[str, Any]:
     """A row as JSON data; raises ValueError, TypeError or RecursionError."""
     row = given
     if isinstance(given, bytes):
-        row = _json(given.decode())
+        row = _json(given.decode("utf-8-sig"))
     if not isinstance(row, dict):
         raise TypeError("a row must be a JSON object")
     if isinstance(given, dict):
