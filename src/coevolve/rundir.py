@@ -28,8 +28,8 @@ FREE = (
 
 
 class RunDirectory:
-    """``runs/<name>/``: config.yaml, pool.db, metrics.jsonl, checkpoints/, heldout/, and in the end
-    summary.json and report.html."""
+    """``runs/<name>/``: config.yaml, pool.db with its seal, metrics.jsonl, checkpoints/, heldout/, and in the
+    end summary.json and report.html."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

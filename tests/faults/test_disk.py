@@ -107,6 +107,9 @@ def test_a_task_that_changed_is_not_drawn(run: Path) -> None:
     db.execute("UPDATE tasks SET json = ? WHERE rank = 3", (text.replace('"turns":["', '"turns":["X'),))
     db.commit()
     db.close()
+    with pytest.raises(RunError, match="SHA-256"):
+        Pool.open(run / "pool.db")
+    (run / "pool.db.sha256").unlink()
     with Pool.open(run / "pool.db") as pool:
         for reading in (lambda: pool.at_ranks([3]), lambda: pool.get(key)):
             with pytest.raises(RunError, match=f"the content of task {key} has changed"):

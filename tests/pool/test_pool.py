@@ -295,6 +295,7 @@ def test_a_file_of_another_layout_is_refused_with_its_name(tmp_path: Path) -> No
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version=99")
     db.close()
+    (tmp_path / "pool.db.sha256").unlink()
     for opening in (Pool.open, Pool.read_only):
         with pytest.raises(RunError, match=r"pool\.db has pool layout 99"):
             opening(path)

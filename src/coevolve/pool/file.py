@@ -57,6 +57,8 @@ class PoolFile:
             raise RunError(f"cannot create pool file {path}: there is no directory {path.parent}")
         lock = FileLock(path)
         try:
+            if not fresh:
+                _insist_on_seal(path)
             break_seal(path)
             if fresh:
                 for suffix in ("", "-wal", "-shm"):
@@ -78,9 +80,12 @@ class PoolFile:
         """
         path = Path(path)
         db = schema.open_readonly(path, Connection)
-        if sealed and (why := seal_fault(path)):
+        try:
+            if sealed:
+                _insist_on_seal(path)
+        except RunError:
             db.close()
-            raise damaged(path, f"{why}; whoever changed it on purpose removes that file")
+            raise
         return cls(path, db, None)
 
     def close(self) -> None:
@@ -176,3 +181,8 @@ class PoolFile:
         if key is not None and getattr(found, "id", key) != key:
             raise damaged(self.path, f"the content of {kind.__name__.lower()} {key} has changed")
         return found
+
+
+def _insist_on_seal(path: Path) -> None:
+    if why := seal_fault(path):
+        raise damaged(path, f"{why}; whoever changed it on purpose removes that file")
