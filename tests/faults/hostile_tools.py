@@ -97,10 +97,6 @@ class Workshop(Corner):
 
     # calls that never return
 
-    def spin(self) -> int:
-        """Compute for ever, in one operation that no signal handler interrupts."""
-        return 9**9**9
-
     def freeze(self) -> None:
         """Stop the whole process."""
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -116,7 +112,7 @@ class Workshop(Corner):
         """Take all memory there is, in many small pieces."""
         pieces: list[object] = []
         while True:
-            pieces.append([len(pieces)] * 50)
+            pieces.append([len(pieces)] * 1000)
 
     def hold(self, megabytes: int) -> int:
         """Take some memory and keep it."""
@@ -155,8 +151,8 @@ class Workshop(Corner):
         return "quiet now"
 
     def drown(self) -> dict[str, list[str]]:
-        """Answer sixteen megabytes of data."""
-        return {"lines": ["0123456789abcdef" * 64] * 16_000}
+        """Answer four megabytes of data."""
+        return {"lines": ["0123456789abcdef" * 64] * 4_000}
 
     def mumble(self) -> str:
         """Answer half a character and control characters."""

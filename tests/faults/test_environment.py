@@ -37,14 +37,12 @@ from coevolve.synthesize.verify import ReplayVerifier
 from coevolve.types import Candidate, Json, Origin, Outcome, Rollout, Task, ToolCall, World, canonical, dump
 from small_run import coevolve, lines, make_policy, write_config
 
-MEMORY_MB = 160
-SECONDS = 2.0
+MEMORY_MB = 80
+SECONDS = 3.0
+"""Deadline where something hangs; elsewhere it is a minute, so that no busy machine changes what happens."""
 OWN_FAULTS = {
-    "sleep": "sleep timed out after 2 s",
-    "spin": "spin timed out after 2 s",
-    "freeze": "freeze timed out after 2 s",
-    "swallow": "swallow ran out of memory (160 MB)",
-    "crumble": "crumble ran out of memory (160 MB)",
+    "swallow": "swallow ran out of memory (80 MB)",
+    "crumble": "crumble ran out of memory (80 MB)",
     "exit": "exit ended its process",
     "crash": "crash ended its process",
     "hang_up": "hang_up ended its process",
@@ -65,7 +63,7 @@ def hostile(kind: str = "Workshop", workers: int = 2, **changes: Any) -> WorkerE
     """As a run makes it from its configuration."""
     config = EnvironmentConfig(
         name=f"hostile_tools:{kind}",
-        **{"workers": workers, "call_seconds": SECONDS, "memory_mb": MEMORY_MB, **changes},
+        **{"workers": workers, "call_seconds": 60, "memory_mb": MEMORY_MB, **changes},
     )
     environment = pooled(config)
     assert isinstance(environment, WorkerEnvironment)
@@ -163,7 +161,7 @@ def test_every_hostile_call_fails_its_own_rollout_and_no_other_and_the_step_ends
     assert [name for name in scripts if rollouts[name].outcome is Outcome.INVALID] == ["be_killed"]
 
     counted = workshop.metrics()
-    assert counted["workers/timeouts"] == 3
+    assert counted["workers/timeouts"] == 0
     assert counted["workers/out_of_memory"] == 2
     assert counted["workers/ended"] == 3
     assert counted["workers/printed_bytes"] > 3 * 2**20
@@ -173,18 +171,33 @@ def test_every_hostile_call_fails_its_own_rollout_and_no_other_and_the_step_ends
     assert max(len(canonical(dump(rollout))) for rollout in rollouts.values()) < 250_000
 
 
-def test_a_step_of_nothing_but_hostile_rollouts_ends_too(workshop: WorkerEnvironment) -> None:
+def test_a_step_of_nothing_but_hostile_rollouts_ends_too() -> None:
     scripts = {name: [ToolCall(name)] for name in ("sleep", "swallow", "exit", "be_killed")}
-    outcomes = [rollout.outcome for rollout in step(workshop, scripts).values()]
+    with hostile(call_seconds=SECONDS) as environment:
+        outcomes = [rollout.outcome for rollout in step(environment, scripts).values()]
     assert outcomes == [Outcome.FAILED] * 3 + [Outcome.INVALID]
 
 
 # Calls that never return
 
 
-def test_what_a_call_has_started_ends_with_it(workshop: WorkerEnvironment, tmp_path: Path) -> None:
+def test_calls_that_never_return_fail_their_own_rollouts() -> None:
+    scripts = {**GOOD, **{name: [add(1), ToolCall(name), add(4)] for name in ("sleep", "freeze")}}
+    with hostile(call_seconds=SECONDS) as environment:
+        rollouts = step(environment, scripts)
+        for name in ("sleep", "freeze"):
+            rollout = rollouts.pop(name)
+            assert (rollout.outcome, rollout.reward) == (Outcome.FAILED, 0.0), rollout.error
+            said = [str(one.observations[0].error) for one in rollout.steps[1:3]]
+            assert all(f"{name} timed out after 3 s" in text for text in said)
+            assert rollout.grade is not None and "timed out" in rollout.grade.findings[0]
+        assert [r.outcome for r in rollouts.values()] == [Outcome.SOLVED] * 3 + [Outcome.FAILED]
+        assert environment.metrics()["workers/timeouts"] == 2
+
+
+def test_what_a_call_has_started_ends_with_it(tmp_path: Path) -> None:
     file = tmp_path / "child"
-    with workshop.open(world(workshop)) as session:
+    with hostile(call_seconds=SECONDS) as workshop, workshop.open(world(workshop)) as session:
         answer = session.call(ToolCall("delegate", {"file": str(file)}))
         assert "timed out" in (answer.error or "")
     child = Path("/proc") / file.read_text() / "stat"
@@ -196,7 +209,7 @@ def test_what_a_call_has_started_ends_with_it(workshop: WorkerEnvironment, tmp_p
 
 
 def test_a_world_that_never_closes_is_not_blamed_on_the_next_call() -> None:
-    with hostile("Moody", workers=1) as environment:
+    with hostile("Moody", workers=1, call_seconds=SECONDS) as environment:
         first, second = (environment.open(world(environment, start)) for start in (13, 2))
         second.call(add(1))
         first.close()
@@ -226,12 +239,12 @@ def test_memory_that_another_session_holds_is_no_fault_of_a_call() -> None:
     """The bound is a worker's, the blame is a session's: each is tried where nobody else holds anything."""
     with hostile(workers=1) as environment:
         full, hungry = (environment.open(world(environment)) for _ in range(2))
-        assert values(full, hold(100), add(1)) == [1, 2]
-        assert hungry.call(ToolCall("borrow", {"megabytes": 100})).value == 100 * 2**20
-        assert values(full, add(1), hold(10)) == [3, 2]
-        assert hungry.call(ToolCall("borrow", {"megabytes": 100})).value == 100 * 2**20
+        assert values(full, hold(50), add(1)) == [1, 2]
+        assert hungry.call(ToolCall("borrow", {"megabytes": 50})).value == 50 * 2**20
+        assert values(full, add(1), hold(5)) == [3, 2]
+        assert hungry.call(ToolCall("borrow", {"megabytes": 50})).value == 50 * 2**20
         assert environment.metrics()["workers/out_of_memory"] == 0
-        assert "hold ran out of memory" in (full.call(hold(100)).error or "")
+        assert "hold ran out of memory" in (full.call(hold(50)).error or "")
         assert hungry.call(add(1)).value == 2
         assert environment.metrics()["workers/out_of_memory"] == 1
 
@@ -322,11 +335,10 @@ def grown(environment: Environment, pool: Pool, attempts: int = 3) -> CoEvolutio
 def test_hostile_solutions_are_refused_and_counted(workshop: WorkerEnvironment) -> None:
     verifier = ReplayVerifier(workshop)
     reasons = {}
-    for name in ("sleep", "swallow", "exit", "fail", "leave"):
+    for name in ("swallow", "exit", "fail", "leave"):
         task = a_task(workshop, add(1), ToolCall(name), text=f"Add one and {name}.")
         reasons[name] = verifier.verify(Candidate(task, ())).reason
     assert reasons == {
-        "sleep": "broken_world",
         "swallow": "broken_world",
         "exit": "broken_world",
         "fail": "replay_error",
@@ -387,7 +399,7 @@ def test_a_world_that_does_not_open_in_the_same_state_makes_its_rollouts_invalid
 
 
 def test_the_pool_grows_in_a_hostile_environment_and_all_that_is_in_it_replays(tmp_path: Path) -> None:
-    with hostile("Corner") as environment, Pool.open(tmp_path / "pool.db") as pool:
+    with hostile("Corner", call_seconds=1.5) as environment, Pool.open(tmp_path / "pool.db") as pool:
         loop = grown(environment, pool, attempts=10)
         loop.populate(4)
         tasks = loop.draw(4)
@@ -420,7 +432,7 @@ def test_a_run_with_a_policy_that_calls_what_is_hostile_ends_and_counts_it(tmp_p
         environment={
             "name": "hostile_tools:Corner",
             "workers": 2,
-            "call_seconds": SECONDS,
+            "call_seconds": 2,
             "memory_mb": MEMORY_MB,
         },
         train={"tasks_per_step": 2, "group_size": 4, "threads": 1},
