@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevolve.rollout.chat import Chat
-from coevolve.training.objective import advantages, all_failed, weigh, what_teaches
+from coevolve.training.objective import advantages, all_failed, only, teaches, weigh
 from coevolve.training.trl import TrlEngine
 from coevolve.types import Group, Outcome
 from keyvalue import KeyValue, a_group, a_task
@@ -167,7 +167,7 @@ def test_leaving_out_rollouts_without_an_advantage_changes_no_gradient(policy: P
     model.train()
     inputs = trainer._generate_and_score_completions([{"prompt": "-"}] * 32)
     assert 0 < int((inputs["advantages"] == 0).sum()) < 32
-    assert len(what_teaches(inputs)["completion_ids"]) == int((inputs["advantages"] != 0).sum())
+    assert int(teaches(inputs).sum()) == int((inputs["advantages"] != 0).sum())
     losses, gradients = [], []
     for skips in (True, False):
         assert trainer._skips
@@ -182,17 +182,22 @@ def test_leaving_out_rollouts_without_an_advantage_changes_no_gradient(policy: P
     assert torch.allclose(*gradients, atol=1e-7)
 
 
-def test_a_step_in_which_nothing_teaches_still_has_a_backward_pass() -> None:
+def test_what_teaches_is_kept_in_order_and_filled_up_with_the_shortest() -> None:
     batch = {
-        "advantages": torch.zeros(3),
-        "tool_mask": torch.ones(3, 4),
-        "completion_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]]),
-        "completion_ids": torch.arange(12).reshape(3, 4),
+        "advantages": torch.tensor([0.0, 0.0, -1.0, 0.5, 2.0]),
+        "tool_mask": torch.tensor([[1, 1, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1], [0, 0, 0]]),
+        "completion_mask": torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1]]),
+        "completion_ids": torch.arange(15).reshape(5, 3),
         "num_items_in_batch": torch.tensor(9),
     }
-    kept = what_teaches(batch)
-    assert kept["completion_ids"].tolist() == [[4, 5, 6, 7]]
-    assert kept["num_items_in_batch"] == 9
+    chosen = teaches(batch)
+    assert chosen.tolist() == [False, False, True, True, False]
+    assert only(batch, chosen, 2)["completion_ids"].tolist() == [[6, 7, 8], [9, 10, 11]]
+    three = only(batch, chosen, 3)
+    assert three["completion_ids"].tolist() == [[3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    assert three["advantages"].tolist() == [0.0, -1.0, 0.5] and three["num_items_in_batch"] == 9
+    nothing = only(batch, torch.zeros(5, dtype=torch.bool), 1)
+    assert nothing["completion_ids"].tolist() == [[3, 4, 5]], "every process has a backward pass"
 
 
 @pytest.mark.parametrize(

@@ -86,24 +86,32 @@ def weigh_groups(groups: Sequence[Group], normalise: Literal["group", "batch"]) 
     )
 
 
-def what_teaches(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """A micro-batch without the rollouts whose advantage or weight is 0, which only cost time.
-
-    Of Equation 1 without its KL term: their part of the loss and of its gradient is exactly 0, and the
-    divisor, the step's policy tokens, counts them all the same. Where none teaches, the shortest one stays:
-    every process has a backward pass in every micro-batch.
+def teaches(batch: Mapping[str, Any]) -> Tensor:
+    """Which rollouts of a micro-batch, ``[B]``, have a gradient in Equation 1 without its KL term.
 
     Args:
-        batch: TRL's, with ``advantages`` ``[B]``, ``tool_mask`` and ``completion_mask`` ``[B, T]``; every
-            other tensor of B rows is cut with them.
+        batch: TRL's, with ``advantages`` ``[B]`` and ``tool_mask`` ``[B, T]``.
     """
-    advantages, mask = batch["advantages"], batch["tool_mask"]
-    rows = torch.nonzero((advantages != 0) & (mask != 0).any(1)).flatten()
-    if not len(rows):
-        rows = batch["completion_mask"].sum(1).argmin().reshape(1)
-    size = len(advantages)
+    found: Tensor = (batch["advantages"] != 0) & (batch["tool_mask"] != 0).any(1)
+    return found
+
+
+def only(batch: Mapping[str, Any], chosen: Tensor, rows: int) -> dict[str, Any]:
+    """``rows`` rollouts of a micro-batch: the ``chosen`` ones, and of the others the shortest.
+
+    What is left out only cost time where it has no gradient: its part of the loss is exactly 0, and the
+    divisor, the step's policy tokens, counts it all the same.
+
+    Args:
+        batch: TRL's, with ``completion_mask`` ``[B, T]``; every other tensor of B rows is cut with it.
+        chosen: ``[B]``, at most ``rows`` of them true.
+        rows: The same in every process, as their figures are gathered; at least 1.
+    """
+    lengths = torch.where(chosen, -1, batch["completion_mask"].sum(1))
+    kept = lengths.argsort(stable=True)[:rows].sort().values
+    size = len(chosen)
     return {
-        name: value[rows] if isinstance(value, Tensor) and value.dim() and len(value) == size else value
+        name: value[kept] if isinstance(value, Tensor) and value.dim() and len(value) == size else value
         for name, value in batch.items()
     }
 

@@ -8,8 +8,10 @@ itself, at the positions it would have alone; the numbers are the same up to rou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +41,37 @@ class Pass:
     """Of the next token, not shifted any more; -100 where none counts."""
     mask: Tensor
     """``[rows, 1, length, length]``, True where a query may attend to a key."""
+
+
+def packed_logprobs(
+    model: Any,
+    ids: Tensor,
+    attention: Tensor,
+    keep: int,
+    entropy: bool,
+    autocast: Callable[[], AbstractContextManager[Any]],
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probabilities of the last ``keep`` tokens of each row, and on demand entropies, ``[batch, keep]``.
+
+    Args:
+        model: Its forward takes ``shift_labels`` and ``fused_lm_head``, as TRL patches it.
+        ids: As in :func:`pack`.
+    """
+    passes, index = pack(ids, attention, keep)
+    outputs = []
+    for each in passes:
+        with autocast():
+            outputs.append(
+                model(
+                    input_ids=each.ids,
+                    attention_mask=each.mask,
+                    position_ids=each.positions,
+                    shift_labels=each.labels,
+                    fused_lm_head=True,
+                )
+            )
+    logprobs = unpack([output.log_probs for output in outputs], index)
+    return logprobs, unpack([output.entropy for output in outputs], index) if entropy else None
 
 
 def pack(ids: Tensor, attention: Tensor, keep: int) -> tuple[list[Pass], Tensor]:

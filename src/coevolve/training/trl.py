@@ -28,11 +28,12 @@ from coevolve.training.checkpoint import SCRATCH, Found, Ignored, clear, latest_
 from coevolve.training.engine import KeepsFiles, TaskSource
 from coevolve.training.memory import keep_freed_memory
 from coevolve.training.metrics import LOG, MetricsLog
+from coevolve.training.parts import Parts, Progress
 from coevolve.training.processes import Processes
 from coevolve.training.sampling import ModelSampler, stream_seed
 from coevolve.training.settings import trl_arguments
 from coevolve.training.trackers import insist_on_trackers
-from coevolve.training.trl_trainer import LoopTrainer, Parts, Progress
+from coevolve.training.trl_trainer import LoopTrainer
 
 Notice = Callable[[str], None]
 

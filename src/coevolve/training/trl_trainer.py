@@ -7,13 +7,11 @@ admitted after one step can be drawn at the next.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,44 +22,23 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
-from coevolve.config import Config
 from coevolve.disk import insist_on_disk
-from coevolve.environments.base import Environment
 from coevolve.errors import RunError, TrainingError
-from coevolve.rollout.chat import Chat
 from coevolve.rollout.sampler import Sampler
 from coevolve.training.checkpoint import publish
 from coevolve.training.collect import Collected, collect, named
 from coevolve.training.demonstrate import Demonstrations, pad_tokens, plan
-from coevolve.training.engine import KeepsFiles, TaskSource
-from coevolve.training.metrics import LOG, MetricsLog, demonstration_record, headline, step_record
-from coevolve.training.objective import weigh_groups, what_teaches
-from coevolve.training.packing import pack, unpack
-from coevolve.training.processes import Processes
+from coevolve.training.engine import KeepsFiles
+from coevolve.training.metrics import LOG, demonstration_record, headline, step_record
+from coevolve.training.objective import only, teaches, weigh_groups
+from coevolve.training.packing import packed_logprobs
+from coevolve.training.parts import Parts, adapter, as_trl, reward
 from coevolve.training.sampling import ModelSampler, attends_plainly, stream_seed
 from coevolve.training.trackers import Trackers
 from coevolve.training.turns import TurnSampler
 from coevolve.types import Outcome
 
-Progress = Callable[[int, str], None]
-
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is experimental: the version is pinned
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a training step needs beside the model."""
-
-    config: Config
-    environment: Environment
-    chat: Chat
-    source: TaskSource | None
-    """None on all but the main process."""
-    processes: Processes
-    metrics: MetricsLog
-    checkpoints: Path
-    progress: Progress | None
-    notice: Callable[[str], None]
 
 
 class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -75,12 +52,12 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
         self._seconds: dict[str, float] = {}
         super().__init__(
             model=model,
-            reward_funcs=[_reward],
+            reward_funcs=[reward],
             args=args,
             # As many rows as tasks in a step: one epoch is one step, and no resume lands inside one.
             train_dataset=Dataset.from_dict({"prompt": ["-"] * parts.config.train.tasks_per_step}),
             processing_class=tokenizer,
-            peft_config=_adapter(parts.config),
+            peft_config=adapter(parts.config),
             rollout_func=_rollouts,
         )
         self.remove_callback(PrinterCallback)
@@ -204,28 +181,18 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
                 **images,
             )
             return result
-        passes, index = pack(input_ids, attention_mask, logits_to_keep)
-        outputs = []
-        for each in passes:
-            with self.accelerator.autocast():
-                outputs.append(
-                    model(
-                        input_ids=each.ids,
-                        attention_mask=each.mask,
-                        position_ids=each.positions,
-                        shift_labels=each.labels,
-                        fused_lm_head=True,
-                    )
-                )
-        logprobs = unpack([output.log_probs for output in outputs], index)
-        entropies = unpack([output.entropy for output in outputs], index) if compute_entropy else None
-        return logprobs, entropies, None
+        packed = packed_logprobs(
+            model, input_ids, attention_mask, logits_to_keep, compute_entropy, self.accelerator.autocast
+        )
+        return *packed, None
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Tensor:
         if self._skips:
-            inputs = what_teaches(inputs)
+            chosen = teaches(inputs)
+            rows = self.accelerator.gather(chosen.sum().reshape(1)).max().clamp(min=1)
+            inputs = only(inputs, chosen, int(rows))
         loss: Tensor = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if self._demonstrations is not None:
             loss = loss + self._learn_from_solutions(model, self._demonstrations)
@@ -336,37 +303,5 @@ class LoopTrainer(GRPOTrainer):  # type: ignore[misc]
 def _rollouts(prompts: list[Any], trainer: LoopTrainer) -> dict[str, Any]:
     """TRL's ``rollout_func``: the prompts are slots of the step clock, one completion is due for each."""
     collected = trainer.sample_step()
-    rollouts = collected.mine
-    assert len(rollouts) == len(prompts), "the step clock and the step's share of rollouts agree"
-    pad = trainer.processing_class.pad_token_id
-    # TRL cannot take an empty completion: one padding token with mask 0 stands for it.
-    ids = [list(r.tokens.ids) or [pad] for r in rollouts]
-    masks = [list(r.tokens.mask) or [0] for r in rollouts]
-    logprobs = [list(r.tokens.logprobs) or [0.0] for r in rollouts] if trainer.use_vllm else None
-    valid = [r.outcome is not Outcome.INVALID for r in rollouts]
-    return {
-        "prompt_ids": [list(r.tokens.prompt) or [pad] for r in rollouts],
-        "completion_ids": ids,
-        "logprobs": logprobs,
-        "env_mask": masks,
-        "rollout_reward": [r.reward if good else math.nan for r, good in zip(rollouts, valid)],
-    }
-
-
-def _reward(rollout_reward: list[float], **_: Any) -> list[float | None]:
-    """The environment's reward; None for an invalid rollout, which TRL leaves out of its figures."""
-    return [None if math.isnan(reward) else reward for reward in rollout_reward]
-
-
-def _adapter(config: Config) -> Any:
-    if config.adapter == "none":
-        return None
-    from peft import LoraConfig
-
-    targets = config.lora.targets
-    return LoraConfig(
-        r=config.lora.rank,
-        lora_alpha=config.lora.alpha,
-        target_modules=targets if isinstance(targets, str) else list(targets),
-        task_type="CAUSAL_LM",
-    )
+    assert len(collected.mine) == len(prompts), "the step clock and the step's share of rollouts agree"
+    return as_trl(collected.mine, trainer.processing_class.pad_token_id, logprobs=trainer.use_vllm)
