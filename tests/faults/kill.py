@@ -137,7 +137,7 @@ class Nursery:
             flush=True,
         )
         process = int(self._server.stdout.readline())
-        open_stages, seen, began = ["start"], Counter[str](), dict[str, float]()
+        open_stages, seen, began = ["between stages"], Counter[str](), dict[str, float]()
         due: float | None = None
         rest = b""
         deadline = time.monotonic() + 600
