@@ -183,6 +183,12 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def steps_of(run: Path) -> Any:
+    """The records of a run's steps without times, and without what became of its worker processes."""
+    records = lines(run / "metrics.jsonl")
+    return without_times([{k: v for k, v in record.items() if k != "environment"} for record in records])
+
+
 def without_times(data: Any) -> Any:
     """JSON data without whatever is named after seconds."""
     if isinstance(data, dict):
