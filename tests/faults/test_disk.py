@@ -218,7 +218,6 @@ def one_error(ended: Ended) -> str:
         pytest.param("checkpoint", 2, 0, marks=pytest.mark.slow),  # the weights
         pytest.param("checkpoint", 2, 200_000, marks=pytest.mark.slow),  # the optimiser
         ("checkpoint", 2, 500_000),  # the copy of the pool
-        pytest.param("summary", 1, 0, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_on_a_full_disk_stops_with_one_sentence_and_goes_on_once_there_is_room(
