@@ -14,14 +14,13 @@ from typing import Any
 
 from coevolve.environments.base import Environment
 from coevolve.errors import InfrastructureError
+from coevolve.evolution import PATIENCE, count_usage
 from coevolve.llm.base import Ledger
 from coevolve.pool import Pool
 from coevolve.pool.portable import IMPORTED, Incoming
 from coevolve.synthesize.base import Verifier
 from coevolve.types import Candidate, Json, Split, Task, Verdict
 
-PATIENCE = 5
-"""Infrastructure errors in a row after which an import gives up."""
 SHOWN = 10
 """Refused rows of each reason that are kept for people; the pool has all that could be read."""
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -194,8 +193,7 @@ class _Door:
         except InfrastructureError as error:
             return Verdict(False, "infrastructure", {"why": str(error)})
         finally:
-            for name, value in sorted(dict(ledger.counts).items()):
-                self._pool.count(f"llm.{name}", value)
+            count_usage(ledger, self._pool)
 
 
 def _told(evidence: dict[str, Json]) -> str:

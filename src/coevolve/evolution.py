@@ -22,7 +22,7 @@ from coevolve.synthesize.base import Abstractor, Verifier
 from coevolve.types import Candidate, Origin, OriginKind, Signal, ToolCall, Verdict, World
 
 PATIENCE = 5
-"""Infrastructure errors in a row after which an evolution gives up: an outage must not stall training."""
+"""Infrastructure errors in a row after which an evolution, an import or a replay of a pool gives up."""
 
 REMEMBERED = 10_000
 """Worlds whose tools are kept in memory."""
@@ -250,7 +250,7 @@ class Evolution:
                     book.count(f"evolutions.budget_spent.{short_of}")
                 for ledger in not_needed:
                     book.count("explorations.not_needed")
-                    _count_usage(ledger, book)
+                    count_usage(ledger, book)
         finally:
             window.cancel()
         return Growth(admitted, explorations, outage if failures >= PATIENCE else "")
@@ -276,7 +276,7 @@ class Evolution:
             book.count("explorations.budget_spent")
         elif not found.candidates:
             book.count("explorations.without_candidates")
-        _count_usage(found.ledger, book)
+        count_usage(found.ledger, book)
 
     def _judge(self, found: Found, step: int, room: int, book: Book) -> int:
         """Verify each on its own, until there is no more room; returns how many were admitted."""
@@ -297,6 +297,7 @@ class Evolution:
         return admitted
 
 
-def _count_usage(ledger: Ledger, book: Book) -> None:
+def count_usage(ledger: Ledger, book: Book) -> None:
+    """Write down what a model was asked for, as ``llm.<name>``."""
     for name, value in sorted(dict(ledger.counts).items()):
         book.count(f"llm.{name}", value)

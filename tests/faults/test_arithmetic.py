@@ -7,7 +7,6 @@ nothing, or a step that looks like learning (invariants 1, 2, 8 and 9).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from coevolve.training.trl import TrlEngine
 from coevolve.types import Grade, Group, StopReason, Task
 from keyvalue import KeyValue
 from training import small
+from training.small import records, same, weights
 
 PLAIN = {"beta": 0.0, "tasks_per_step": 2}
 
@@ -45,18 +45,6 @@ def engine_on(
     chat = Chat(tokenizer, config.rollout)
     engine = TrlEngine(model, tokenizer, chat, environment or KeyValue(), config, run_dir)
     return engine, weights(engine)
-
-
-def weights(engine: TrlEngine) -> dict[str, torch.Tensor]:
-    return {name: weight.detach().clone() for name, weight in engine.model.state_dict().items()}
-
-
-def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
-
-
-def records(run_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 def assert_taught_nothing(engine: TrlEngine, before: dict[str, torch.Tensor], run_dir: Path) -> None:

@@ -27,6 +27,7 @@ from coevolve.config_file import parse_config
 from coevolve.rollout.agent import demonstration
 from coevolve.rollout.chat import Chat
 from coevolve.training.demonstrate import pad_tokens
+from coevolve.training.trl import TrlEngine
 from coevolve.types import Group, Origin, Task, ToolCall, World
 from keyvalue import KeyValue, delete, get, put
 
@@ -170,3 +171,18 @@ class ListSource:
 
     def load_state(self, folder: Path) -> None:
         assert json.loads((folder / "pool.txt").read_text()) == [task.id for task in self.pool]
+
+
+def weights(engine: TrlEngine) -> dict[str, torch.Tensor]:
+    """A copy of the policy's weights as they are now."""
+    return {name: weight.detach().clone() for name, weight in engine.model.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
+    """Equal to the bit."""
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def records(run_dir: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log."""
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]

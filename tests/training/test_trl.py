@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import small
 import torch
+from small import records, same, weights
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from coevolve.config import Config
@@ -28,18 +28,6 @@ def start(policy: Path, run_dir: Path, config: Config, model: Any = None, **more
     environment = more.pop("environment", KeyValue())
     chat = Chat(tokenizer, config.rollout)
     return TrlEngine(model or loaded, tokenizer, chat, environment, config, run_dir, **more)
-
-
-def weights(engine: TrlEngine) -> dict[str, torch.Tensor]:
-    return {name: weight.detach().clone() for name, weight in engine.model.state_dict().items()}
-
-
-def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
-
-
-def records(run_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_steps_draw_observe_update_and_leave_a_record(policy: Path, tmp_path: Path) -> None:

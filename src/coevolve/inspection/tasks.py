@@ -13,6 +13,7 @@ from coevolve.config import Config
 from coevolve.environments.base import Environment
 from coevolve.errors import CoEvolveError
 from coevolve.evaluation.heldout import HeldOut, read
+from coevolve.evolution import PATIENCE
 from coevolve.inspection.checked import Checked, readable, short
 from coevolve.pool import Pool
 from coevolve.progress import stage
@@ -21,8 +22,6 @@ from coevolve.synthesize.screen import Screen
 from coevolve.synthesize.verify import ReplayVerifier
 from coevolve.types import Candidate, Task, World, load
 
-PATIENCE = 5
-"""Infrastructure errors in a row after which no more is replayed."""
 _RUN = ("states", "observations")
 """What a verdict tells of a solution's run."""
 
