@@ -36,6 +36,7 @@ from coevolve.types import World
 from small_run import (
     Shelf,
     assert_same_pool_and_weights,
+    coevolve,
     command,
     lines,
     make_policy,
@@ -244,6 +245,25 @@ def test_control_c_says_how_to_go_on_and_loses_nothing(
     assert f"stopped; the same command goes on from the last checkpoint in {out}" in capsys.readouterr().err
     run_here(config, out)
     assert_same_end(straight, out)
+
+
+def test_a_run_of_a_local_model_talks_to_nobody(config: Path, tmp_path: Path) -> None:
+    """Neither a hub that it does not need, nor anybody who counts the users of a library."""
+    heard = tmp_path / "heard"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "def hear(event, args):\n"
+        "    if event in ('socket.connect', 'socket.getaddrinfo', 'socket.sendto'):\n"
+        f"        print(event, args[-1], file=open({str(heard)!r}, 'a'))\n"
+        "sys.addaudithook(hear)\n"
+    )
+    ours = surroundings()["PYTHONPATH"]
+    told = coevolve(
+        *("run", config, "--out", tmp_path / "run", "--set", "steps=2"),
+        PYTHONPATH=f"{tmp_path}{os.pathsep}{ours}",
+    )
+    assert told.returncode == 0, told.stderr
+    assert not heard.exists(), heard.read_text()
 
 
 def test_a_finished_run_is_refused_and_stays_as_it_is(straight: Path, config: Path) -> None:

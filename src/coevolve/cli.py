@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -225,6 +226,8 @@ def main() -> None:
     """Entry point of the ``coevolve`` command."""
     from coevolve.launch import follow_leader
 
+    # TRL and vLLM tell their makers of each run (model, size, hardware): nobody asked ours to.
+    os.environ.setdefault("DO_NOT_TRACK", "1")
     follow_leader()
     here = str(Path.cwd())
     if here not in sys.path:  # where a user's own 'module:Class' lies; last, so that it hides nothing
