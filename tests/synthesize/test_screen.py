@@ -60,10 +60,13 @@ def test_a_screen_rebuilt_from_the_pool_judges_alike() -> None:
         "Use store_value for a.",
         "Run startEngine.",
         "sort (file='x')",
+        "Do {'name': 'sort', 'arguments': {'file': 'x'}}.",
+        "sort file='x'",
+        "Sort with file = x.",
     ],
 )
 def test_texts_that_spell_out_calls_are_found(text: str) -> None:
-    assert spelled_out([text], ["store_value", "startEngine", "sort"])
+    assert spelled_out([text], ["store_value", "startEngine", "sort"], arguments=["file", "number"])
 
 
 @pytest.mark.parametrize(
@@ -73,14 +76,17 @@ def test_texts_that_spell_out_calls_are_found(text: str) -> None:
         "Sort the contents of the file 'final_report.pdf' (the old one).",
         "Start the engine of the vehicle with ignition mode 'START'.",
         "Post 'Done! #Success (finally)'.",
+        "The file 'x == y' has the number 5, the profile=red, and x = 5.",
     ],
 )
 def test_plain_texts_are_not(text: str) -> None:
-    assert not spelled_out([text], ["store_value", "startEngine", "sort"])
+    assert not spelled_out([text], ["store_value", "startEngine", "sort"], arguments=["file", "number", "x"])
 
 
 @given(st.text(max_size=60))
 def test_any_text_can_be_screened(text: str) -> None:
     screen = Screen()
     screen.add(a_task(put("a"), text=text))
-    assert reason(screen, a_task(put("a"), text=text)) == "duplicate" or spelled_out([text], ["put"])
+    assert reason(screen, a_task(put("a"), text=text)) == "duplicate" or spelled_out(
+        [text], ["put"], arguments=["key", "value"]
+    )

@@ -18,7 +18,7 @@ THRESHOLD = 0.85
 _PERMUTATIONS = 64
 _BLANK = MinHash(num_perm=_PERMUTATIONS, seed=1)
 _CALL_SYNTAX = re.compile(
-    r"\b[A-Za-z_][A-Za-z0-9_]*\s?\((?=[^)]*[=\[{'\"])|\b[a-z]+_[a-z_]+\(|[{\[]\s*\"\w+\"\s*:"
+    r"\b[A-Za-z_][A-Za-z0-9_]*\s?\((?=[^)]*[=\[{'\"])|\b[a-z]+_[a-z_]+\(|[{\[]\s*[\"']\w+[\"']\s*:"
 )
 _WORD = re.compile(r"\w+")
 
@@ -93,7 +93,8 @@ class Screen:
         calls = [call for turn in task.solution for call in turn]
         named = [name for call in calls for name in (call.name, *self._names(call))]
         lines = [line for call in calls if call.name not in self._names(call) for line in lines_of(call)]
-        leak = spelled_out(task.turns, named, lines)
+        arguments = [name for call in calls for name in call.arguments]
+        leak = spelled_out(task.turns, named, lines, arguments)
         if leak:
             return "spells_out_calls", {"text": leak}
         return None
@@ -113,11 +114,15 @@ class Screen:
         return None
 
 
-def spelled_out(turns: Sequence[str], names: Sequence[str], lines: Sequence[str] = ()) -> str:
-    """The piece of text that gives calls away: call syntax, JSON, or a tool's own compound name.
+def spelled_out(
+    turns: Sequence[str], names: Sequence[str], lines: Sequence[str] = (), arguments: Sequence[str] = ()
+) -> str:
+    """The piece of text that gives calls away: call syntax, JSON or Python's data, a tool's own compound
+    name, or an argument with its value, as ``key='size'``.
 
     Args:
         lines: of the solution's code, none of which may stand in the text.
+        arguments: names of the solution's arguments.
     """
     names = [*names, *(name.rpartition(".")[2] for name in names if "." in name)]
     for turn in turns:
@@ -133,6 +138,10 @@ def spelled_out(turns: Sequence[str], names: Sequence[str], lines: Sequence[str]
                 return name
             if re.search(rf"\b{re.escape(name)}\s?\(", turn):
                 return f"{name}("
+        for name in arguments:
+            given = re.search(rf"\b{re.escape(name)}\s?=\s?[^\s=]", turn)
+            if given and len(name) > 1:  # x = 5 is how one says it
+                return given.group(0)
     return ""
 
 
