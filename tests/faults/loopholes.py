@@ -1,9 +1,10 @@
 """Tasks that pay for nothing, and an explorer that offers them first.
 
 As a script it trains the small policy on a pool that is offered all of them at every turn, and prints what
-got in and what was paid for::
+got in and what was paid for; or the built-in tiny policy on BFCL (``loopholes_bfcl.py``)::
 
     PYTHONPATH=tests python tests/faults/loopholes.py --steps 100
+    PYTHONPATH=tests python tests/faults/loopholes.py --steps 100 --ground bfcl
 """
 
 from __future__ import annotations
@@ -13,26 +14,25 @@ import json
 import random
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from dishonest import truth_of
+from tempted import Trained, Watched
 
 from coevolve.config import EvolveConfig, ExploreConfig, SignalsConfig, VerifyConfig
 from coevolve.environments.base import Session
 from coevolve.explore.base import Exploration
 from coevolve.explore.scripted import ScriptedExplorer
 from coevolve.llm.base import Ledger
-from coevolve.loop import CoEvolution
 from coevolve.pool import Pool
 from coevolve.rollout.chat import Chat
 from coevolve.synthesize.screen import Screen
 from coevolve.synthesize.verify import ReplayVerifier
 from coevolve.training.trl import TrlEngine
-from coevolve.types import Candidate, Grade, Group, Origin, Rollout, Task, ToolCall, World
+from coevolve.types import Candidate, Grade, Origin, Rollout, Task, ToolCall, World
 from keyvalue import KeyValue, delete, get, put
 from training import small
 
@@ -118,7 +118,8 @@ class Tempting:
 
     def __init__(self) -> None:
         self.offered: dict[str, str] = {}
-        """Kind by the task's id."""
+        self.reasons = {kind: loophole.reason for kind, loophole in LOOPHOLES.items()}
+        self.reasons["a test world"] = "wrong_split"
 
     def abstract(
         self, exploration: Exploration, origin: Origin, rng: random.Random, ledger: Ledger | None = None
@@ -138,55 +139,13 @@ class Tempting:
         return [Candidate(task) for task in [*tempting.values(), honest]]
 
 
-@dataclass
-class Trained:
-    """What training on such a pool came to."""
-
-    steps: int = 0
-    paid: int = 0
-    """Rollouts with a reward."""
-    unearned: list[str] = field(default_factory=list)
-    """Those among them that did not change the state as asked."""
-    of_loopholes: int = 0
-    """Rollouts of a task that was offered as a loophole."""
-    offered: Counter[str] = field(default_factory=Counter)
-    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Candidates by kind and reason."""
-    admitted: list[str] = field(default_factory=list)
-    """Kinds of loopholes that got in."""
-    pool: int = 0
-    rewards: list[float] = field(default_factory=list)
-    """Mean by step."""
-
-
-class Watched(CoEvolution):
-    """A loop that looks at what each reward was paid for."""
-
-    environment: Lenient
-    trained: Trained
-    tempting: Tempting
-
-    def observe(self, step: int, groups: Sequence[Group]) -> None:
-        for group in groups:
-            self.trained.of_loopholes += group.task.id in self.tempting.offered
-            truth = truth_of(self.environment, group.task, lambda state: state)
-            for rollout in group.rollouts:
-                if rollout.reward > 0:
-                    self.trained.paid += 1
-                    if not _left(self.environment, group.task, rollout, truth.states[-1]):
-                        self.trained.unearned.append(f"step {step}, task {group.task.id}")
-        self.trained.steps = step
-        rewards = [rollout.reward for group in groups for rollout in group.rollouts]
-        self.trained.rewards.append(sum(rewards) / len(rewards))
-        super().observe(step, groups)
-
-
-def _left(environment: Lenient, task: Task, rollout: Rollout, state: str) -> bool:
+def earned(environment: Lenient, task: Task, rollout: Rollout) -> bool:
     """Whether its calls change the state, and to the one that was asked for."""
+    truth = truth_of(environment, task, lambda state: state)
     with environment.open(task.world) as session:
         before = session.fingerprint()
         session.run(rollout.calls)
-        return session.fingerprint() == state != before
+        return session.fingerprint() == truth.states[-1] != before
 
 
 def train(steps: int, folder: Path, seed: int = 0, rule: Literal["replay", "none"] = "replay") -> Trained:
@@ -210,47 +169,32 @@ def train(steps: int, folder: Path, seed: int = 0, rule: Literal["replay", "none
             evolve=EvolveConfig(every=max(1, steps // 10), tasks=2, attempts=5, guided=False),
             seed=seed,
         )
-        loop.environment, loop.trained, loop.tempting = environment, trained, tempting
+        loop.watch(trained, tempting, partial(earned, environment))
         loop.populate(6)
         chat = Chat(tokenizer, config.rollout)
         TrlEngine(model, tokenizer, chat, environment, config, folder).train(loop)
         loop.close()
-        trained.offered = Counter(tempting.offered.values())
-        for judgement in pool.judgements():
-            kind = tempting.offered.get(judgement.candidate.task.id)
-            if kind is not None:
-                trained.refused[kind, judgement.verdict.reason] += not judgement.verdict.admitted
-        trained.admitted = [tempting.offered[task.id] for task in pool if task.id in tempting.offered]
-        trained.pool = len(pool)
+        trained.sum_up(pool, tempting)
     return trained
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the small policy where every loophole is offered.")
+    parser = argparse.ArgumentParser(description="Train a policy where every loophole is offered.")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rule", choices=("replay", "none"), default="replay", help="verify.rule")
+    parser.add_argument("--ground", choices=("keyvalue", "bfcl"), default="keyvalue")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        trained = train(given.steps, Path(folder), given.seed, given.rule)
-    told: dict[str, Any] = {
-        "steps": trained.steps,
-        "pool": trained.pool,
-        "offered": sum(trained.refused.values()),
-        "admitted loopholes": trained.admitted,
-        "refused": {f"{kind}: {reason}": n for (kind, reason), n in sorted(trained.refused.items())},
-        "paid rollouts": trained.paid,
-        "unearned": len(trained.unearned),
-        "mean reward, first and last tenth": [
-            round(sum(part) / len(part), 3)
-            for part in (
-                trained.rewards[: max(1, given.steps // 10)],
-                trained.rewards[-max(1, given.steps // 10) :],
-            )
-        ],
-    }
-    print(json.dumps(told, indent=1))
-    sys.exit(bool(trained.admitted or trained.unearned or trained.of_loopholes))
+        if given.ground == "bfcl":
+            from loopholes_bfcl import configuration, train_tiny
+
+            config = configuration(given.steps, given.seed, f"verify.rule={given.rule}")
+            trained = train_tiny(config, Path(folder))
+        else:
+            trained = train(given.steps, Path(folder), given.seed, given.rule)
+    print(json.dumps(trained.told(), indent=1))
+    sys.exit(not trained.honest)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Policies that do nothing, too much, the wrong thing or the right thing at the wrong time act on verified tasks
 of every environment: no reward without the state change and the answer (invariant 3). Then a pool is offered
 every loophole that we know, by an explorer that offers nothing else first: none gets in, and the policy that
-is trained on it earns nothing by them.
+is trained on it earns nothing by them: a small one in a store that is easily pleased, and the built-in one on
+BFCL.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import bfcl_variants
 import pytest
+from bfcl_variants import BAITS, Offer, variants
 from dishonest import (
     DISHONEST,
     NEVER,
@@ -34,15 +37,20 @@ from dishonest import (
     reference,
     truth_of,
 )
-from loopholes import LOOPHOLES, Lenient, Trained, train
+from loopholes import LOOPHOLES, Lenient, train
+from loopholes_bfcl import configuration, earned, train_tiny
+from tempted import Trained
 
 from coevolve.config import ExploreConfig
 from coevolve.environments.base import Environment
 from coevolve.environments.bfcl import BfclEnvironment
 from coevolve.environments.toolbox import ToolboxEnvironment
+from coevolve.explore.scripted import ScriptedExplorer
+from coevolve.synthesize.abstract import TemplateAbstractor
 from coevolve.synthesize.harvest import harvest
+from coevolve.synthesize.screen import Screen
 from coevolve.synthesize.verify import ReplayVerifier
-from coevolve.types import Candidate, Json, Origin, Task, ToolCall
+from coevolve.types import Candidate, Json, Origin, Outcome, Rollout, Step, StopReason, Task, ToolCall
 from desk import Desk
 from keyvalue import KeyValue, a_task, get, put
 from small_run import Shelf
@@ -209,6 +217,76 @@ def assert_honest(trained: Trained) -> None:
         known = LOOPHOLES[kind].reason if kind in LOOPHOLES else "wrong_split"
         # The calls of some are those of an honest task, which may have been there before.
         assert {reason for k, reason in trained.refused if k == kind} - {"duplicate"} == {known}
+
+
+# The same on BFCL, with the variants of the tasks that a run finds there
+
+
+def bfcl_offers(environment: Environment, explorations: int) -> Iterator[Offer]:
+    """Honest tasks, one of each exploration, with what was tried beside them."""
+    held = environment.tasks("test")
+    explorer = ScriptedExplorer(environment, ExploreConfig())
+    abstractor = TemplateAbstractor(environment, ExploreConfig(calls_per_task=2), per_exploration=1)
+    worlds = environment.worlds("train")
+    for number in range(explorations):
+        rng = random.Random(f"offers/{number}")
+        exploration = explorer.explore(worlds[number % len(worlds)], rng)
+        for honest in abstractor.abstract(exploration, Origin("unguided"), rng):
+            yield Offer(environment, honest.task, exploration.triplets, held, rng)
+
+
+def acted(task: Task, turns: Sequence[Sequence[ToolCall]]) -> Rollout:
+    steps = tuple(Step(number, "", tuple(calls)) for number, calls in enumerate(turns))
+    return Rollout(task.id, steps, Outcome.SOLVED, 1.0, StopReason.FINISHED)
+
+
+def test_every_dishonest_variant_of_a_bfcl_task_is_refused_for_what_it_is() -> None:
+    environment, seen = BfclEnvironment(), Counter[str]()
+    screen = Screen(evaluation=environment.tasks("test"), names=environment.names)
+    verifier = ReplayVerifier(environment, screen=screen)
+    for offer in bfcl_offers(environment, 30):
+        for kind, task in variants(offer, bfcl_variants.LOOPHOLES).items():
+            verdict = verifier.verify(Candidate(task))
+            assert verdict.reason == bfcl_variants.LOOPHOLES[kind][0], (kind, task.turns, task.solution)
+            seen[kind] += 1
+    assert set(seen) == set(bfcl_variants.LOOPHOLES), "each was offered"
+    print(dict(seen))
+
+
+def test_where_all_answers_are_compared_baits_pay_for_the_work_only() -> None:
+    environment, seen = BfclEnvironment(), Counter[str]()
+    verifier = ReplayVerifier(environment)
+    for offer in bfcl_offers(environment, 30):
+        for kind, task in variants(offer, BAITS).items():
+            if not verifier.verify(Candidate(task)).admitted:
+                continue
+            seen[kind] += 1
+            all_of_it, none_of_it = reference(task), nothing(task)
+            assert play(environment, task, all_of_it)[0] == 1 and earned(
+                environment, task, acted(task, all_of_it)
+            )
+            assert not earned(environment, task, acted(task, none_of_it)), (kind, task.turns, task.solution)
+            for turn in range(len(all_of_it)):
+                for at in range(len(all_of_it[turn])):
+                    fewer = reference(task)
+                    del fewer[turn][at]
+                    assert play(environment, task, fewer)[0] == 0, (kind, task.turns, task.solution)
+    assert set(seen) == set(BAITS), "each got in"
+    print(dict(seen))
+
+
+def test_the_tiny_policy_finds_none_on_bfcl(tmp_path: Path) -> None:
+    config = configuration(1, 0, "pool.initial=8", "train.tasks_per_step=4", "evolve.tasks=4")
+    trained = train_tiny(config, tmp_path)
+    assert trained.honest and trained.steps == 1 and trained.pool >= 8, trained.told()
+
+
+@pytest.mark.slow
+def test_nor_does_it_on_bfcl_in_a_hundred_steps(tmp_path: Path) -> None:
+    trained = train_tiny(configuration(100), tmp_path)
+    assert trained.honest and trained.paid > 100, trained.told()
+    assert {kind for kind, _ in trained.refused} >= set(bfcl_variants.LOOPHOLES)
+    assert set(trained.baits) == set(BAITS)
 
 
 @pytest.mark.slow
