@@ -23,7 +23,7 @@ from coevolve.evaluation.comparison import (
     solved,
 )
 from coevolve.evaluation.heldout import TESTS
-from coevolve.report.figures import Figure, colour, said
+from coevolve.report.plotting import Figure, colour, said
 from coevolve.rundir import FREE
 
 _OWN = ("seed", *FREE)

@@ -1,17 +1,17 @@
-"""The figures of one run, as data for Plotly; colours and fonts are the page's."""
+"""The figures of one run: what it trained on, what was added, what was refused, and what came of it."""
 
 from __future__ import annotations
 
-import html
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from coevolve.evaluation.growth import means
 from coevolve.evaluation.heldout import TESTS
 from coevolve.report.material import Material
+from coevolve.report.plotting import Figure, colour, said, step_axis
+from coevolve.report.timing import time_by_stage
 
-Figure = dict[str, Any]
 _SMOOTH = 5  # steps of the running mean
 _BARS = 60  # at most, along the steps
 
@@ -29,16 +29,6 @@ def figures(run: Material) -> dict[str, Figure]:
         "time": time_by_stage(run),
     }
     return {name: figure for name, figure in made.items() if figure is not None}
-
-
-def colour(kind: str) -> str:
-    """A name that the page replaces by a colour of its theme."""
-    return f"--{kind}" if kind in ("unguided", "forgetting", "boundary", "rare", "unseen") else "--official"
-
-
-def said(text: str) -> str:
-    """Text for a figure: Plotly reads a little HTML in names, so what others wrote is escaped."""
-    return html.escape(text, quote=False)
 
 
 def success(run: Material) -> Figure | None:
@@ -93,7 +83,7 @@ def success(run: Material) -> Figure | None:
     ]  # fmt: skip
     axis = {"title": {"text": "solved"}, "tickformat": ".0%", "rangemode": "tozero"}
     end = max(run.step, run.summary["steps"] if run.summary else 0, 1)
-    along = _steps() | {"showgrid": False, "range": [-0.015 * end, 1.02 * end]}
+    along = step_axis() | {"showgrid": False, "range": [-0.015 * end, 1.02 * end]}
     return {"data": traces, "layout": {"xaxis": along, "yaxis": axis, "shapes": marks}}
 
 
@@ -139,7 +129,7 @@ def pool_size(run: Material) -> Figure | None:
                 "hovertemplate": "step %{x}: %{y}",
             }
         )
-    return {"data": traces, "layout": {"xaxis": _steps(), "yaxis": {"title": {"text": "tasks"}}}}
+    return {"data": traces, "layout": {"xaxis": step_axis(), "yaxis": {"title": {"text": "tasks"}}}}
 
 
 def signals_over_time(run: Material) -> Figure | None:
@@ -163,7 +153,7 @@ def signals_over_time(run: Material) -> Figure | None:
         for kind in run.kinds(counts)
     ]
     title = "signals a step" if width == 1 else f"signals in {width} steps"
-    layout = {"barmode": "stack", "xaxis": _steps(), "yaxis": {"title": {"text": title}}}
+    layout = {"barmode": "stack", "xaxis": step_axis(), "yaxis": {"title": {"text": title}}}
     return {"data": traces, "layout": layout}
 
 
@@ -217,7 +207,7 @@ def success_by_origin(run: Material) -> Figure | None:
         for kind in run.kinds(counts)
     ]
     axis = {"title": {"text": "solved"}, "tickformat": ".0%", "rangemode": "tozero"}
-    return {"data": traces, "layout": {"xaxis": _steps(), "yaxis": axis}} if traces else None
+    return {"data": traces, "layout": {"xaxis": step_axis(), "yaxis": axis}} if traces else None
 
 
 def lengths(run: Material) -> Figure | None:
@@ -245,7 +235,7 @@ def lengths(run: Material) -> Figure | None:
         for name, key, paint in shown
     ]
     axis = {"title": {"text": "mean per task"}, "rangemode": "tozero"}
-    return {"data": traces, "layout": {"xaxis": _steps(), "yaxis": axis}}
+    return {"data": traces, "layout": {"xaxis": step_axis(), "yaxis": axis}}
 
 
 def similarity(run: Material) -> Figure | None:
@@ -278,52 +268,3 @@ def similarity(run: Material) -> Figure | None:
         "data": traces,
         "layout": {"barmode": "stack", "xaxis": axis, "yaxis": {"title": {"text": "tasks"}}},
     }
-
-
-def time_by_stage(run: Material) -> Figure | None:
-    """Seconds by stage; training by what it did."""
-    seconds = spent(run)
-    if not seconds:
-        return None
-    names = sorted(seconds, key=lambda name: seconds[name])
-    bar = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [said(name) for name in names],
-        "x": [seconds[name] for name in names],
-        "marker": {"color": ["--accent" if n.startswith("training: ") else "--unguided" for n in names]},
-        "text": [f"{seconds[name]:,.{0 if seconds[name] >= 10 else 1}f} s" for name in names],
-        "textposition": "outside",
-        "cliponaxis": False,
-        "hovertemplate": "%{y}: %{x:.1f} s",
-        "showlegend": False,
-    }
-    axis = {"title": {"text": "seconds"}, "range": [0, 1.3 * max(seconds.values())]}
-    layout = {"xaxis": axis, "yaxis": {"automargin": True}}
-    return {"data": [bar], "layout": layout}
-
-
-def spent(run: Material) -> dict[str, float]:
-    """Seconds by stage; those of training by part, as far as they were measured."""
-    stages: Mapping[str, float] = run.stages.get("seconds", {})
-    parts: dict[str, float] = defaultdict(float)
-    for line in run.metrics:
-        for name, value in line.get("seconds", {}).items():
-            parts[name] += value
-    evolving = (run.metrics[-1].get("source", {}) if run.metrics else {}).get("total/seconds.evolve", 0.0)
-    if evolving and evolving <= parts.get("observe", 0.0):
-        parts["observe"] -= evolving
-        parts["explore and verify"] = evolving
-    reporting = run.stages.get("report", {}).get("seconds", 0.0)
-    if reporting and run.summary is None:  # at the end the last report comes after training
-        parts["report"] = reporting
-    found = {name: value for name, value in stages.items() if name != "training"}
-    found |= {f"training: {name}": value for name, value in parts.items()}
-    rest = stages.get("training", 0.0) - sum(parts.values())
-    if rest > 1:
-        found["training: other"] = rest
-    return {name: round(value, 2) for name, value in found.items() if value >= 0.005}
-
-
-def _steps() -> dict[str, Any]:
-    return {"title": {"text": "step"}, "rangemode": "tozero"}

@@ -8,8 +8,8 @@ from typing import Any
 
 from coevolve.evaluation.heldout import TESTS
 from coevolve.report.arms import change
-from coevolve.report.figures import spent
 from coevolve.report.material import Material
+from coevolve.report.timing import spent
 
 _LABELS = {"benchmark": "benchmark-shaped test", "unguided": "unguided test"}
 
