@@ -5,52 +5,37 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
-import random
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import openai
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from coevolve.config import LlmConfig
 from coevolve.errors import ConfigError
 from coevolve.llm import requests
 from coevolve.llm.address import is_address, plain_url
+from coevolve.llm.ask import Ask, seconds_left
 from coevolve.llm.base import Ledger, Message, NoToolsError, OutageError, Reply, SpentError, TooLongError
-from coevolve.llm.faults import AnswerFault, passing_fault, read_answer, retry_after, says_too_long, short
+from coevolve.llm.faults import (
+    AnswerFault,
+    passing_fault,
+    read_answer,
+    retry_after,
+    says_too_long,
+    short,
+    whole_body,
+)
 from coevolve.llm.spending import Meter, estimated_prompt, estimated_tokens
 from coevolve.types import Json, ToolSpec
 
-LONGEST_BODY = 16 * 2**20
-"""Bytes of one answer that are read; no completion is as long, and an endpoint may send without end."""
 _MISCONFIGURED = (401, 403, 404)
-_LONGEST_BACK_OFF = 20.0
 _SEEDS = 2**31
 _USELESS = ("empty_content", "empty_choices", "wrong_shape", "bad_call")
 """Faults after which the same seed could give the same again."""
 _FAULT_NAMES = {"tools": "native_tools", "response_format": "json_schema"}
-
-
-@dataclass
-class _Ask:
-    """One question on its way to an answer."""
-
-    messages: Sequence[Message]
-    tools: Sequence[ToolSpec]
-    schema: Mapping[str, Json] | None
-    seed: int
-    stage: str
-    ledger: Ledger
-    prompt: int
-    """Tokens of the prompt, estimated."""
-    left: float
-    """Seconds that requests and pauses may still take."""
-    useless: int = 0
-    """Answers that came and could not be used; each moves the seed, or the next would be the same."""
-    last: str = ""
-    """The last fault, in words."""
 
 
 class Endpoint:
@@ -120,7 +105,7 @@ class Endpoint:
         """
         left = self.config.attempts * self.config.seconds
         prompt = estimated_prompt(messages, tools)
-        ask = _Ask(messages, tools, schema, seed, stage, ledger, prompt, left)
+        ask = Ask(messages, tools, schema, seed, stage, ledger, prompt, left)
         future = self._submit(ask)
         try:
             return future.result()
@@ -141,7 +126,7 @@ class Endpoint:
         elif was_open:
             self._loop.close()
 
-    def _submit(self, ask: _Ask) -> concurrent.futures.Future[Reply]:
+    def _submit(self, ask: Ask) -> concurrent.futures.Future[Reply]:
         with self._lock:  # so that nothing is put into a loop that is about to stop
             if self._closed:
                 raise OutageError(f"the client of {self.name} is closed")
@@ -166,13 +151,13 @@ class Endpoint:
         await self._client.close()
         loop.stop()
 
-    async def _answer(self, ask: _Ask) -> Reply:
+    async def _answer(self, ask: Ask) -> Reply:
         async def pause(seconds: float) -> None:
             await self._pause(ask, seconds)
 
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self.config.attempts),
-            wait=lambda state: self._wait(ask, state),
+            wait=lambda state: ask.wait(state, self._back_off),
             retry=retry_if_exception_type(AnswerFault),
             sleep=pause,
             reraise=True,
@@ -185,7 +170,7 @@ class Endpoint:
         self.meter.answered(ask.ledger, ask.stage)
         return reply
 
-    async def _attempt(self, ask: _Ask) -> Reply:
+    async def _attempt(self, ask: Ask) -> Reply:
         """One request; sent again at once if only a part of it was refused."""
         while True:
             room = self.meter.room(ask.ledger, ask.prompt)
@@ -207,7 +192,7 @@ class Endpoint:
                     self.meter.used(ask.ledger, ask.stage, *fault.usage)
                 raise
 
-    async def _request(self, ask: _Ask, body: dict[str, Any]) -> Reply:
+    async def _request(self, ask: Ask, body: dict[str, Any]) -> Reply:
         """Send ``body`` once, within the deadline, and read the answer.
 
         Raises:
@@ -217,11 +202,11 @@ class Endpoint:
         create: Any = self._client.chat.completions.with_streaming_response.create
         async with self._slots:
             loop = asyncio.get_running_loop()
-            began, deadline = loop.time(), self._deadline(ask)
+            began, deadline = loop.time(), ask.deadline(self.config.seconds)
             try:
                 async with asyncio.timeout(deadline):  # the SDK's own starts again with every byte
                     async with create(**body) as response:
-                        content = await _whole(response)
+                        content = await whole_body(response)
             except (TimeoutError, openai.APITimeoutError):
                 raise AnswerFault("timeout", f"no answer within {deadline:.3g} s") from None
             except openai.APIConnectionError as error:
@@ -252,7 +237,7 @@ class Endpoint:
     def _refused_part(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> str | None:
         return requests.refused_part(error.status_code, error.message, sent, self._taken)
 
-    def _refusal(self, ask: _Ask, sent: Mapping[str, Any], error: openai.APIStatusError) -> None:
+    def _refusal(self, ask: Ask, sent: Mapping[str, Any], error: openai.APIStatusError) -> None:
         """Leave out the refused part from now on, or give up."""
         part = self._refused_part(error, sent)
         said = self._redacted(f"{error.status_code}, {short(error.message)}")
@@ -276,61 +261,24 @@ class Endpoint:
         kind = TooLongError if too_long else OutageError
         raise kind(f"{self.name} refuses the request ({said})") from None
 
-    def _deadline(self, ask: _Ask) -> float:
-        return max(0.0, min(self.config.seconds, ask.left, _seconds_left(ask.ledger)))
-
-    def _wait(self, ask: _Ask, state: RetryCallState) -> float:
-        """Seconds until the next request: as told, or doubling; never the same for two explorations."""
-        fault = state.outcome.exception() if state.outcome is not None else None
-        told = fault.wait if isinstance(fault, AnswerFault) else None
-        jitter = random.Random(f"{ask.seed}/{ask.prompt}/{state.attempt_number}").random()
-        if told is not None:
-            return told + jitter * min(self._back_off, told)
-        longest = min(_LONGEST_BACK_OFF, self._back_off * 2.0 ** (state.attempt_number - 1))
-        return longest * (1 + jitter) / 2
-
-    async def _pause(self, ask: _Ask, seconds: float) -> None:
+    async def _pause(self, ask: Ask, seconds: float) -> None:
         if seconds > ask.left:
             raise self._outage(
                 ask, f"a pause of {seconds:.4g} s is asked for and {max(0.0, ask.left):.3g} s are left"
             )
-        if seconds > _seconds_left(ask.ledger):
+        if seconds > seconds_left(ask.ledger):
             ask.ledger.fault("spent_seconds")
             raise SpentError(
-                f"this exploration has {max(0.0, _seconds_left(ask.ledger)):.3g} s left to wait, and "
+                f"this exploration has {max(0.0, seconds_left(ask.ledger)):.3g} s left to wait, and "
                 f"{self.name} should be asked again in {seconds:.3g} s"
             )
         await asyncio.sleep(seconds)
         ask.left -= seconds
         self.meter.waited(ask.ledger, ask.stage, seconds)
 
-    def _outage(self, ask: _Ask, why: str) -> OutageError:
+    def _outage(self, ask: Ask, why: str) -> OutageError:
         allowed = f"llm.attempts {self.config.attempts}, llm.seconds {self.config.seconds:g}"
         return OutageError(f"{self.name} gave no usable answer after {why} ({allowed}); last: {ask.last}")
 
     def _redacted(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
-
-
-async def _whole(response: Any) -> bytes:
-    """The body of an answer, as far as memory is worth it.
-
-    Raises:
-        AnswerFault: ``connection``, ``timeout``, ``oversized``.
-    """
-    content = bytearray()
-    parts = response.iter_bytes()
-    while len(content) <= LONGEST_BODY:
-        try:
-            content += await anext(parts)
-        except StopAsyncIteration:
-            return bytes(content)
-        except Exception as error:  # of the SDK's transport, which has no public name
-            kind = "timeout" if "Timeout" in type(error).__name__ else "connection"
-            raise AnswerFault(kind, short(str(error) or type(error).__name__)) from None
-    raise AnswerFault("oversized", f"the answer has more than {LONGEST_BODY:,} bytes")
-
-
-def _seconds_left(ledger: Ledger) -> float:
-    limit = ledger.limits.seconds
-    return float("inf") if limit is None else limit - ledger.total("seconds")

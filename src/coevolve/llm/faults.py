@@ -14,6 +14,8 @@ from typing import Any
 from coevolve.llm.base import ProposedCall, Reply
 from coevolve.llm.requests import readable
 
+LONGEST_BODY = 16 * 2**20
+"""Bytes of one answer that are read; no completion is as long, and an endpoint may send without end."""
 _PASSING = {408: "timeout", 409: "conflict", 425: "conflict", 429: "rate_limited"}
 _TOO_LONG = (
     "context length",
@@ -78,6 +80,25 @@ def says_too_long(message: str) -> bool:
 def short(text: str) -> str:
     """One line of at most 300 characters."""
     return " ".join(text.split())[:300]
+
+
+async def whole_body(response: Any) -> bytes:
+    """The body of an answer, as far as memory is worth it.
+
+    Raises:
+        AnswerFault: ``connection``, ``timeout``, ``oversized``.
+    """
+    content = bytearray()
+    parts = response.iter_bytes()
+    while len(content) <= LONGEST_BODY:
+        try:
+            content += await anext(parts)
+        except StopAsyncIteration:
+            return bytes(content)
+        except Exception as error:  # of the SDK's transport, which has no public name
+            kind = "timeout" if "Timeout" in type(error).__name__ else "connection"
+            raise AnswerFault(kind, short(str(error) or type(error).__name__)) from None
+    raise AnswerFault("oversized", f"the answer has more than {LONGEST_BODY:,} bytes")
 
 
 def read_answer(body: bytes, silence: bool = False) -> tuple[Reply, tuple[int, int] | None]:
