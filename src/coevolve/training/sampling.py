@@ -19,12 +19,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache
 
 from coevolve.errors import NotANumberError
 from coevolve.rollout.sampler import Sample
+from coevolve.training.key_values import (
+    Memory,
+    RoomyLayer,
+    attends_plainly,
+    longest_prefix,
+    recalled,
+    rows_of,
+)
 
-_ROOM = 64  # slots added whenever a cache layer is full
 _SHRINK = 0.6  # finished rows leave the batch once no more than this share is still going
 
 
@@ -32,58 +39,6 @@ def stream_seed(*names: object) -> int:
     """A 63-bit seed from names: the same on every machine, whatever PYTHONHASHSEED says."""
     digest = hashlib.sha256("/".join(str(name) for name in names).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def attends_plainly(config: Any) -> bool:
-    """Whether every layer attends to all earlier tokens: no sliding window, no recurrent state."""
-    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
-
-
-class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values in a buffer with room to grow, where DynamicLayer copies all of them per token."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.length = 0
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Append states ``[rows, heads, new, width]``; returns views of everything so far."""
-        end = self.length + key_states.shape[-2]
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = _room(key_states, end + _ROOM), _room(value_states, end + _ROOM)
-        elif end > self.keys.shape[-2]:
-            old = self.keys, self.values
-            self.keys, self.values = _room(self.keys, end + _ROOM), _room(self.values, end + _ROOM)
-            self.keys[:, :, : self.length] = old[0][:, :, : self.length]
-            self.values[:, :, : self.length] = old[1][:, :, : self.length]
-        self.keys[:, :, self.length : end] = key_states
-        self.values[:, :, self.length : end] = value_states
-        self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
-
-    def get_seq_length(self) -> int:
-        return self.length
-
-
-def _room(like: Tensor, slots: int, rows: int | None = None) -> Tensor:
-    """Zeros, not whatever memory held: an unattended NaN would still poison a weighted sum."""
-    return like.new_zeros(rows or like.shape[0], like.shape[1], slots, like.shape[3])
-
-
-@dataclass(slots=True)
-class _Memory:
-    """What one decoded batch left behind.
-
-    A row's slots have holes where other rows were longer. ``seen`` says which slots count; positions
-    are counted per row, so a hole is never attended to and shifts nothing.
-    """
-
-    cache: Any
-    seen: Tensor  # [rows, slots], 1 where a slot holds a token of the row
-    ids: list[tuple[int, ...]]  # per row the tokens in those slots
 
 
 @dataclass(slots=True)
@@ -125,7 +80,7 @@ class ModelSampler:
         self.device = next(model.parameters()).device
         self._stop = torch.tensor(sorted(stop), device=self.device)
         self._generator = torch.Generator(device=self.device).manual_seed(seed)
-        self._memories: list[_Memory] = []
+        self._memories: list[Memory] = []
         config: Any = model.config
         base: Any = model.get_base_model() if hasattr(model, "peft_config") else model  # type: ignore[operator]
         # transformers renamed the argument during version 5
@@ -150,7 +105,7 @@ class ModelSampler:
         rows = [tuple(prompt) for prompt in prompts]
         known = {ids: (m, r) for m, memory in enumerate(self._memories) for r, ids in enumerate(memory.ids)}
         lengths = sorted({len(ids) for ids in known}, reverse=True)
-        places = [_longest(row, known, lengths) for row in rows]
+        places = [longest_prefix(row, known, lengths) for row in rows]
         fresh = [i for i, place in enumerate(places) if place is None]
         going_on = [i for i, place in enumerate(places) if place is not None]
         old, self._memories = self._memories, []
@@ -166,7 +121,7 @@ class ModelSampler:
         return [samples[i] for i in range(len(rows))]
 
     def _begin(
-        self, rows: list[tuple[int, ...]], places: list[tuple[int, int] | None], old: list[_Memory]
+        self, rows: list[tuple[int, ...]], places: list[tuple[int, int] | None], old: list[Memory]
     ) -> _Batch:
         """Run everything of ``rows`` but what lies in ``old``, each distinct prompt once."""
         distinct = list(dict.fromkeys(zip(rows, places)))
@@ -187,30 +142,13 @@ class ModelSampler:
             cache.batch_select_indices(pick)
         return _Batch(rows, cache, seen[pick], logits[pick])
 
-    def _recall(self, places: list[tuple[int, int]], old: list[_Memory]) -> tuple[Any, Tensor | None]:
-        """One cache with the remembered rows ``places``, whichever batches they were decoded in."""
-        if not places:
-            return Cache(layer_class_to_replicate=_RoomyLayer) if self._roomy else DynamicCache(
-                config=self._config
-            ), None
-        slots = max(old[m].seen.shape[1] for m, _ in places)
-        seen = torch.zeros((len(places), slots), dtype=torch.long, device=self.device)
-        layers = [_RoomyLayer() for _ in old[places[0][0]].cache.layers]
-        for m in sorted({m for m, _ in places}):
-            here = [n for n, place in enumerate(places) if place[0] == m]
-            target = torch.tensor(here, device=self.device)
-            source = torch.tensor([places[n][1] for n in here], device=self.device)
-            width = old[m].seen.shape[1]
-            seen[target, :width] = old[m].seen[source]
-            for layer, past in zip(layers, old[m].cache.layers):
-                if not layer.is_initialized:
-                    layer.lazy_initialization(past.keys, past.values)
-                    layer.keys = _room(past.keys, slots + _ROOM, len(places))
-                    layer.values = _room(past.values, slots + _ROOM, len(places))
-                    layer.length = slots
-                layer.keys[target, :, :width] = past.keys[source, :, :width]
-                layer.values[target, :, :width] = past.values[source, :, :width]
-        return Cache(layers=layers), seen
+    def _recall(self, places: list[tuple[int, int]], old: list[Memory]) -> tuple[Any, Tensor | None]:
+        """A cache that holds the remembered rows ``places``, or an empty one where there are none."""
+        if places:
+            return recalled(places, old, self.device)
+        if self._roomy:
+            return Cache(layer_class_to_replicate=RoomyLayer), None
+        return DynamicCache(config=self._config), None
 
     def _forward(self, ids: Tensor, seen: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
         output = self.model(
@@ -252,7 +190,7 @@ class ModelSampler:
                 keep, ended = going.nonzero()[:, 0], (~going).nonzero()[:, 0]
                 done = [rows[n] for n in ended.tolist()]
                 self._remember(
-                    _rows_of(cache, ended) if self._roomy else None,
+                    rows_of(cache, ended) if self._roomy else None,
                     seen[ended, :slots],
                     [batch.ids[r] + tuple(tokens[r][:-1]) for r in done],
                 )
@@ -282,27 +220,7 @@ class ModelSampler:
     def _remember(self, cache: Any, seen: Tensor, ids: list[tuple[int, ...]]) -> None:
         """The last token of a row was sampled but never run, so ``ids`` must not hold it."""
         if self._roomy:
-            self._memories.append(_Memory(cache, seen, ids))
-
-
-def _rows_of(cache: Any, rows: Tensor) -> Any:
-    copy = Cache(layers=[_RoomyLayer() for _ in cache.layers])
-    for new, old in zip(copy.layers, cache.layers):
-        new.lazy_initialization(old.keys, old.values)
-        new.keys = old.keys[rows, :, : old.length]
-        new.values = old.values[rows, :, : old.length]
-        new.length = old.length
-    return copy
-
-
-def _longest(
-    row: tuple[int, ...], known: dict[tuple[int, ...], tuple[int, int]], lengths: list[int]
-) -> tuple[int, int] | None:
-    """Where the longest remembered true prefix of ``row`` lies."""
-    for length in lengths:
-        if length < len(row) and (place := known.get(row[:length])) is not None:
-            return place
-    return None
+            self._memories.append(Memory(cache, seen, ids))
 
 
 @contextmanager

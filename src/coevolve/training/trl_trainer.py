@@ -29,11 +29,12 @@ from coevolve.training.checkpoint import publish
 from coevolve.training.collect import Collected, collect, named
 from coevolve.training.demonstrate import Demonstrations, pad_tokens, plan
 from coevolve.training.engine import KeepsFiles
+from coevolve.training.key_values import attends_plainly
 from coevolve.training.metrics import LOG, demonstration_record, headline, step_record
 from coevolve.training.objective import only, teaches, weigh_groups
 from coevolve.training.packing import packed_logprobs
 from coevolve.training.parts import Parts, adapter, as_trl, reward
-from coevolve.training.sampling import ModelSampler, attends_plainly, stream_seed
+from coevolve.training.sampling import ModelSampler, stream_seed
 from coevolve.training.trackers import Trackers
 from coevolve.training.turns import TurnSampler
 from coevolve.types import Outcome
