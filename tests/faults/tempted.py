@@ -29,8 +29,10 @@ class Offering(Protocol):
 
     offered: dict[str, str]
     """Kind by the task's id."""
-    reasons: Mapping[str, str]
-    """What each kind has to be refused for; '' for a bait."""
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """What each kind has to be refused for; '' for a bait."""
 
 
 @dataclass
