@@ -25,7 +25,7 @@ START_SECONDS = 120.0
 FORK_SECONDS = 30.0
 MEMORY_BYTES = 4 << 30
 """Address space of one process. It holds some 300 MB and the databases; more is code that ran wild."""
-_SERVER = Path(__file__).with_name("server.py")
+_SERVER = Path(__file__).parent / "inside" / "server.py"
 
 
 class World:

@@ -1,32 +1,14 @@
-"""AppWorld's side: a script for AppWorld's own virtual environment, which imports nothing of CoEvolve.
-
-Started as ``python -P server.py DESCRIPTOR ROOT MEMORY``, it loads the package and one world, so that
-all that is slow is done once, and then forks a process for every live world: AppWorld keeps one world a
-process, and what an agent's code does to the modules of its process ends with it. Requests are JSON
-with a length before it, over inherited sockets: there is no port that anyone could take or connect to.
-
-The package's own guard is a list of forbidden names. While an agent's code runs, an audit hook also
-refuses what such code has no business with: files that are not Python's own, above all the tasks' ground
-truth, other processes, and the network. Neither is a sandbox.
-"""
+"""One world in AppWorld's package: what an agent's code does to it, what differs then, how it is judged."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import gc
-import json
 import os
 import random
 import re
-import resource
-import signal
-import socket
 import sqlite3
-import struct
-import sys
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -37,87 +19,11 @@ NEUTRAL = "Your task is in the conversation."
 """What a world shows as its task where the task is not the benchmark's own."""
 LONGEST = 1_000_000
 """Characters of a block's answer that leave this process."""
-FORBIDDEN = (
-    "ctypes.", "fcntl.", "ftplib.", "gc.", "http.client.", "os.add_dll_directory", "os.chmod", "os.chown",
-    "os.exec", "os.fork", "os.kill", "os.link", "os.mkdir", "os.posix_spawn", "os.putenv", "os.remove",
-    "os.rename", "os.rmdir", "os.spawn", "os.symlink", "os.system", "os.truncate", "os.unsetenv", "pty.",
-    "shutil.", "signal.pthread_kill", "smtplib.", "socket.bind", "socket.connect", "socket.getaddrinfo",
-    "socket.gethostby", "socket.sendto", "sqlite3.enable_load_extension", "subprocess.", "sys.setprofile",
-    "sys.settrace", "tempfile.", "urllib.",
-)  # fmt: skip
-"""Audit events refused to an agent's code, by how their names begin."""
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGE = re.compile(
     r"\s*(?:INSERT(?:\s+OR\s+\w+)?\s+INTO|UPDATE|DELETE\s+FROM)\s+[\"'`]?(\w+)", re.IGNORECASE
 )
 _DERIVED = ("record_hash",)
 """Columns that follow from the others."""
-
-
-_encode = json.JSONEncoder().encode
-_decode = json.JSONDecoder().decode
-"""Ours, whatever an agent's code makes of the module."""
-
-
-class Link:
-    """Messages of JSON over one socket."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.socket = socket.socket(fileno=descriptor)
-
-    def receive(self) -> Any:
-        """The next message; raises EOFError when the other side is gone."""
-        (size,) = struct.unpack("!I", self._exactly(4))
-        return _decode(self._exactly(size).decode())
-
-    def send(self, message: Any) -> None:
-        data = _encode(message).encode()
-        self.socket.sendall(struct.pack("!I", len(data)) + data)
-
-    def _exactly(self, size: int) -> bytes:
-        parts = []
-        while size:
-            part = self.socket.recv(min(size, 1 << 20))
-            if not part:
-                raise EOFError
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
-
-
-def guarded() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Install the audit hook; returns a wrapper for what runs an agent's code."""
-    readable = tuple(
-        str(Path(path).resolve()) + os.sep
-        for path in (sys.prefix, sys.base_prefix, "/usr/share/zoneinfo", "/usr/lib/python3")
-    )
-    running: list[bool] = []
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if not running:
-            return
-        if event == "open":
-            path, _, flags = arguments
-            if isinstance(path, int) or path is None:
-                return
-            real = os.path.realpath(os.fsdecode(path))
-            if (isinstance(flags, int) and flags & _WRITES) or not real.startswith(readable):
-                raise PermissionError("this file is not for an agent's code")
-        elif event.startswith(FORBIDDEN):
-            raise PermissionError(f"{event} is not for an agent's code")
-
-    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any, **named: Any) -> Any:
-            running.append(True)
-            try:
-                return function(*arguments, **named)
-            finally:
-                running.clear()
-
-        return run
-
-    sys.addaudithook(hook)
-    return wrap
 
 
 class Host:
@@ -284,45 +190,6 @@ def _rows(connection: sqlite3.Connection, table: str) -> dict[str, dict[str, Any
     }
 
 
-def answer_requests(link: Link, host: Host) -> None:
-    """Answer until the other side is gone."""
-    while True:
-        try:
-            name, arguments = link.receive()
-        except (EOFError, OSError):
-            return
-        try:
-            link.send({"ok": getattr(host, name)(*arguments)})
-        except MemoryError:
-            os._exit(3)  # nothing can be said about such a world any more
-        except Exception as error:
-            traceback.print_exc()
-            link.send({"error": f"{type(error).__name__}: {error}"})
-
-
-def die_with_parent() -> None:
-    """The kernel kills this process when the one that forked it ends, however that ends."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-def fork(descriptor: int, control: socket.socket, host: Host) -> int:
-    """A process for one world; returns its number to the parent."""
-    parent = os.getpid()
-    number = os.fork()
-    if number:
-        os.close(descriptor)
-        return number
-    try:
-        die_with_parent()
-        control.close()
-        if os.getppid() != parent:
-            os._exit(4)
-        answer_requests(Link(descriptor), host)
-    except BaseException:
-        traceback.print_exc()
-    os._exit(0)
-
-
 def warm(task: str, host: Host) -> None:
     """Load a world and run something, then forget it: what was slow is in memory now."""
     from appworld.apps.model_lib import get_direct_cached_sqlite3_connection
@@ -346,45 +213,3 @@ def warm(task: str, host: Host) -> None:
     if threading.active_count() > 1:
         raise RuntimeError(f"threads are left: {threading.enumerate()}")
     gc.freeze()  # what is shared by all worlds is not written to by their garbage collectors
-
-
-def main(descriptor: int, root: str, memory: int, seconds: int, task: str) -> None:
-    """Serve until the parent closes the socket, a packet a request: a socket to serve a world on (answered
-    with its process's number), or the number of a process to kill."""
-    control = socket.socket(fileno=descriptor)
-    os.environ["APPWORLD_ROOT"] = root
-    os.chdir(root)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if memory:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    children: set[int] = set()
-    try:
-        host = Host(guarded(), seconds)
-        warm(task, host)
-    except Exception as error:
-        traceback.print_exc()
-        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"[:4000]}).encode())
-        return
-    control.send(json.dumps({"ok": os.getpid()}).encode())
-    while True:
-        try:
-            data, descriptors, _, _ = socket.recv_fds(control, 64, 1)
-        except OSError:
-            return
-        for child in list(children):
-            if os.waitpid(child, os.WNOHANG)[0]:
-                children.discard(child)
-        if not data:
-            return
-        if descriptors:
-            children.add(number := fork(descriptors[0], control, host))
-            control.send(json.dumps({"ok": number}).encode())
-        elif (number := int(data)) in children:
-            os.kill(number, signal.SIGKILL)
-            os.waitpid(number, 0)
-            children.discard(number)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
