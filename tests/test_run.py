@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from coevolve.environments.base import Session
 from coevolve.environments.bfcl import BfclEnvironment
 from coevolve.environments.toolbox import ToolboxEnvironment
 from coevolve.errors import ConfigError, RunError
+from coevolve.evaluation.between import Between
 from coevolve.evaluation.heldout import read
 from coevolve.pool import Pool
 from coevolve.run import execute
@@ -227,22 +227,20 @@ def test_control_c_says_how_to_go_on_and_loses_nothing(
 ) -> None:
     out = tmp_path / "run"
     monkeypatch.setattr("sys.argv", ["coevolve", "run", str(config), "--out", str(out)])
-    ended = threading.Event()
+    taken = Between.after
 
-    def press() -> None:
-        while not ended.is_set() and steps_in(out / "metrics.jsonl") < 3:
-            time.sleep(0.001)
-        if not ended.is_set():
+    def press(between: Between, step: int) -> None:
+        """Between two steps, and not from a thread: on a busy machine that would come too late."""
+        taken(between, step)
+        if step == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=press, daemon=True).start()
-    try:
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-    finally:
-        ended.set()
+    monkeypatch.setattr(Between, "after", press)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
     assert caught.value.code == 130
     assert f"stopped; the same command goes on from the last checkpoint in {out}" in capsys.readouterr().err
+    monkeypatch.setattr(Between, "after", taken)
     run_here(config, out)
     assert_same_end(straight, out)
 

@@ -167,6 +167,6 @@ def test_control_c_says_how_to_go_on(tmp_path: Path) -> None:
             time.sleep(0.05)
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=240)
     assert process.returncode == 130 and "the same command goes on" in err and "Traceback" not in err
     assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 2

@@ -16,9 +16,9 @@ from coevolve.loop import CoEvolution
 from coevolve.pool import Pool
 from coevolve.types import Group, Rollout, Task
 
-ASKED_BEFORE = frozenset(("duplicate", "near_duplicate", "eval_overlap"))
+ASKED_BEFORE = frozenset(("duplicate", "near_duplicate", "eval_overlap", "spells_out_calls"))
 """What a candidate may be refused for whatever else is wrong with it: most have the calls or the words of an
-honest task, which may have been there before."""
+honest task, which may have been there before, or has words (of a file, say) that read as a call."""
 
 Earned = Callable[[Task, Rollout], bool]
 """Whether a rollout did what the task's reference solution does; asked of those that were paid."""

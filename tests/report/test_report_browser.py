@@ -25,6 +25,7 @@ class Page:
 
     def __init__(self, browser: Any, width: int) -> None:
         self.tab = browser.new_page(viewport={"width": width, "height": 900})
+        self.tab.set_default_timeout(120_000)  # a page draws in a second, and waits for a busy machine
         self.said: list[str] = []
         self.asked: list[str] = []
         self.tab.on("console", lambda message: self.said.append(message.text))

@@ -18,7 +18,7 @@ class Threads:
     """Processes played by threads: ``gather`` is a collective call of all of them."""
 
     def __init__(self, count: int) -> None:
-        self.barrier = threading.Barrier(count, timeout=20)
+        self.barrier = threading.Barrier(count, timeout=120)
         self.items: list[Any] = [None] * count
 
     def of(self, rank: int) -> Any:
