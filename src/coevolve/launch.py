@@ -45,7 +45,7 @@ def together(processes: int, arguments: Sequence[str], logs: Path) -> Iterator[N
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
+        "MASTER_PORT": str(free_port()),
         # More threads than cores are far slower, not faster; train.threads has the last word on torch's own.
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes))),
     }
@@ -117,7 +117,7 @@ def _explained(error: Exception, followers: Sequence[subprocess.Popen[bytes]], l
     return error
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -169,6 +169,7 @@ def _lead(
                     engine.restore(loop)
         if engine.processes.count > 1:
             gather_policy(config, engine)
+            engine.processes.end()
         with clock("scores"):
             after = {t.name: _score(config, engine, held, t, console, "after") for t in tests}
         summary = summarise(config, environment, run, pool, tests, after, clock.seconds)
@@ -183,7 +184,9 @@ def _follow(config: Config, out: Path) -> dict[str, Any]:
     if RunDirectory(out).summary.exists():  # nothing is left to train
         return {}
     with pooled(config.environment) as environment:
-        load_engine(config, RunDirectory(out), environment, Console(quiet=True)).train(None, config.steps)
+        engine = load_engine(config, RunDirectory(out), environment, Console(quiet=True))
+        engine.train(None, config.steps)
+        engine.processes.end()
     return {}
 
 

@@ -77,10 +77,18 @@ def test_the_splits_share_no_game_and_a_game_is_made_the_same_again(
     every = [set(seeds) for seeds in SEEDS.values()]
     assert sum(map(len, every)) == len(set.union(*every))
     world = few().worlds("train")[0]
-    before = _game(world).read_bytes()
+    before = without_its_day(_game(world))
     monkeypatch.setenv("COEVOLVE_CACHE", str(tmp_path))
-    assert _game(world).read_bytes() == before
+    assert without_its_day(_game(world)) == before
     assert _game(world).is_relative_to(tmp_path) and not list(tmp_path.rglob("*/made"))
+
+
+def without_its_day(game: Path) -> bytes:
+    """The story but for its serial number, which is the day it was compiled, and the checksum over that."""
+    story = bytearray(game.read_bytes())
+    assert story[18:24].isdigit()
+    story[18:24], story[28:30] = bytes(6), bytes(2)
+    return bytes(story)
 
 
 def test_what_the_agent_gets_wrong_is_an_error_and_one_call_is_one_command(

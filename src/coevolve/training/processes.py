@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -27,6 +28,18 @@ class Processes:
         self.rank: int = state.process_index
         self.count: int = state.num_processes
         self.main: bool = state.is_main_process
+        if self.count > 1 and torch.distributed.get_backend() == "gloo":
+            # Its threads end at once, also after an error; NCCL's could hang where another process is gone.
+            atexit.register(self.end)
+
+    def end(self) -> None:
+        """Leave the others, at the end of all work in step; idempotent.
+
+        Without it the threads of the connection go on while Python shuts down, and now and then abort the
+        process ("terminate called without an active exception"), whatever it had to say or to return.
+        """
+        if self.count > 1 and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
     def share(self, work: Callable[[], T]) -> T:
         """Do ``work`` on the main process; every process gets the result, or the error."""
