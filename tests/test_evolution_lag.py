@@ -97,8 +97,8 @@ def test_until_then_the_pool_shows_nothing_of_it(tmp_path: Path) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("guided", [True, False])
-def test_the_pool_does_not_depend_on_who_is_faster(tmp_path: Path, who: Who, guided: bool) -> None:
+@pytest.mark.parametrize("evolve", [{"guided": True}, {"guided": False}, {"unguided": 0.5}])
+def test_the_pool_does_not_depend_on_who_is_faster(tmp_path: Path, who: Who, evolve: dict[str, Any]) -> None:
     came = []
     for number, latency in enumerate([at_once, soon(1), soon(2, 0.02)]):
         with made(
@@ -106,7 +106,7 @@ def test_the_pool_does_not_depend_on_who_is_faster(tmp_path: Path, who: Who, gui
             who,
             latency,
             lag=2,
-            guided=guided,
+            **evolve,
             concurrency=3 if who == "asker" else 1,
         ) as one:
             one.loop.populate(12)
@@ -133,12 +133,21 @@ def test_training_goes_on_while_answers_are_awaited(tmp_path: Path) -> None:
 
 @BOTH
 @pytest.mark.parametrize(
-    ("killed_after", "turns"), [(4, "equal"), (5, "equal"), (6, "equal"), (7, "equal"), (6, "learnable")]
+    ("killed_after", "turns", "unguided"),
+    [
+        (4, "equal", 0),
+        (5, "equal", 0),
+        (6, "equal", 0),
+        (7, "equal", 0),
+        (6, "learnable", 0),
+        (6, "equal", 0.5),
+    ],
 )
 def test_a_run_killed_in_flight_ends_with_the_pool_of_one_that_was_not(
-    tmp_path: Path, who: Who, killed_after: int, turns: str
+    tmp_path: Path, who: Who, killed_after: int, turns: str, unguided: float
 ) -> None:
-    settings: dict[str, Any] = {"lag": 3, "turns": turns, "concurrency": 3 if who == "asker" else 1}
+    settings: dict[str, Any] = {"lag": 3, "turns": turns, "unguided": unguided}
+    settings["concurrency"] = 3 if who == "asker" else 1
     with made(tmp_path / "whole.db", who, soon(1), **settings) as one:
         one.loop.populate(12)
         train(one, range(1, 12))

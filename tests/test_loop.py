@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coevolve.config import EvolveConfig, ExploreConfig, PoolConfig, SignalsConfig
-from coevolve.errors import HeldOutError, InfrastructureError, RunError
+from coevolve.config_file import load_config
+from coevolve.errors import ConfigError, HeldOutError, InfrastructureError, RunError
 from coevolve.evolution import PATIENCE
 from coevolve.explore.base import Exploration
 from coevolve.explore.scripted import ScriptedExplorer
@@ -450,6 +451,31 @@ def test_without_guidance_it_explores_at_random(tmp_path: Path) -> None:
         train(made, range(1, 4))
         assert made.pool.admitted() == {"unguided": 14}
         assert {task.origin.step for task in made.pool.tasks()} == {0, 3}
+
+
+def test_a_share_of_the_explorations_follows_no_signal(tmp_path: Path) -> None:
+    with parts(tmp_path / "pool.db", tasks=40, unguided=0.5) as made:
+        made.loop.populate(10)
+        made.explorer.errands.clear()
+        train(made, range(1, 4))
+        kinds = [kind for _, kind in made.explorer.errands]
+        assert 0.3 < kinds.count("unguided") / len(kinds) < 0.7 and len(set(kinds)) > 1
+        assert {world.split for world, _ in made.explorer.errands} == {"train"}
+        born = [task.origin for task in made.pool.tasks() if task.origin.step == 3]
+        assert {origin.kind for origin in born} >= {"unguided", "boundary"}
+        assert all((origin.signal is None) == (origin.kind == "unguided") for origin in born)
+
+
+def test_where_nothing_fires_a_share_without_signals_is_all_there_is(tmp_path: Path) -> None:
+    for unguided, admitted in ((0.0, 0), (0.1, 4)):
+        with parts(tmp_path / f"{unguided}.db", unguided=unguided) as made:
+            made.loop.populate(10)
+            assert made.loop.evolve(3) == admitted
+
+
+def test_a_share_without_signals_of_random_exploration_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"evolve\.unguided is a share of guided explorations"):
+        load_config(None, ["evolve.guided=false", "evolve.unguided=0.5"])
 
 
 def test_every_refusal_is_stored_with_its_reason(tmp_path: Path) -> None:

@@ -206,6 +206,13 @@ class EvolveConfig(Section):
     every: int = Field(10, ge=0, description="Steps between evolutions; 0 never evolves.")
     tasks: int = Field(20, ge=0, description="Tasks to admit at each evolution, at most.")
     guided: bool = Field(True, description="Explore from signals; false explores at random (Table 3).")
+    unguided: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of an evolution's explorations that follow no signal, and so reach tools that no "
+        "rollout has used; 0 is the paper's.",
+    )
     turns: Literal["equal", "learnable"] = Field(
         "equal",
         description="Which kind of signal guides next: each in turn, or by the share of mixed groups on the "
@@ -224,7 +231,9 @@ class EvolveConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _joins_before_the_next(self) -> Self:
+    def _agrees_with_itself(self) -> Self:
+        if self.unguided and not self.guided:
+            raise ValueError("evolve.unguided is a share of guided explorations, and evolve.guided is false")
         if self.every and self.lag >= self.every:
             raise ValueError(
                 f"evolve.lag ({self.lag}) must be less than evolve.every ({self.every}): an evolution "

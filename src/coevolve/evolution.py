@@ -138,17 +138,17 @@ class Evolution:
         budget: BudgetConfig | None = None,
     ) -> Plan:
         """Explore the train worlds in turn, in an order shuffled anew for every round."""
-        worlds, first = self.worlds, self._explorations()
+        numbers = count(self._explorations()) if self.worlds else ()
+        errands = (self._anywhere(number, step, kind) for number in numbers)
+        return Plan(wanted, attempts, step, errands, budget or BudgetConfig())
+
+    def _anywhere(self, number: int, step: int, kind: OriginKind = "unguided") -> Errand:
+        """The exploration of that number, if it follows no signal."""
+        round_, place = divmod(number, len(self.worlds))
+        order = list(range(len(self.worlds)))
+        random.Random(f"{self._seed}/worlds/{round_}").shuffle(order)
         origin = Origin(kind, step=step, explorer=self._explorer.name)
-
-        def errands() -> Iterator[Errand]:
-            for number in count(first) if worlds else ():
-                round_, place = divmod(number, len(worlds))
-                order = list(range(len(worlds)))
-                random.Random(f"{self._seed}/worlds/{round_}").shuffle(order)
-                yield Errand(number, worlds[order[place]], None, origin)
-
-        return Plan(wanted, attempts, step, errands(), budget or BudgetConfig())
+        return Errand(number, self.worlds[order[place]], None, origin)
 
     def guided(
         self,
@@ -159,14 +159,17 @@ class Evolution:
         budget: BudgetConfig | None = None,
         ahead: bool = False,
         shares: Mapping[str, float] | None = None,
+        unguided: float = 0.0,
     ) -> Plan:
         """Explore from signals, in the order of :func:`in_turn`, in worlds related to the failure.
 
         Args:
             ahead: read all evidence now, for an evolution that runs in another thread.
             shares: how often each kind of signal has its turn; by default alike.
+            unguided: share of the explorations that follow no signal; where it is above 0 and there is no
+                signal, all of them.
         """
-        first = self._explorations()
+        first, worlds = self._explorations(), self.worlds if unguided else ()
         read: Callable[[str], Signal] = self._pool.signal
         if ahead:
             _ = self.worlds
@@ -174,7 +177,15 @@ class Evolution:
             read = {key: self._pool.signal(key) for key in dict.fromkeys(r.id for r in needed)}.__getitem__
 
         def errands() -> Iterator[Errand]:
-            for number, record in enumerate(self._turns(records, step, shares), first):
+            turns = self._turns(records, step, shares)
+            for number in count(first):
+                alone = unguided and random.Random(f"{self._seed}/unguided/{number}").random() < unguided
+                record = None if alone else next(turns, None)
+                if record is None:
+                    if not worlds:
+                        return
+                    yield self._anywhere(number, step)
+                    continue
                 signal = read(record.id)
                 rng = random.Random(f"{self._seed}/world/{number}")
                 parents = tuple(dict.fromkeys([signal.task.id, *(rollout.task for rollout in signal.failed)]))

@@ -120,7 +120,8 @@ class Grower:
         if not self._evolve.guided:
             return self._evolution.unguided(wanted, attempts, step, budget=budget)
         records = [record for record in self._pool.signals_since(self._evolved) if record.step <= step]
-        return self._evolution.guided(wanted, attempts, step, records, budget, ahead, shares)
+        unguided = self._evolve.unguided
+        return self._evolution.guided(wanted, attempts, step, records, budget, ahead, shares, unguided)
 
     def _begin(self, step: int, shares: dict[str, float] | None) -> None:
         """Start the evolution of ``step`` beside training."""
