@@ -19,6 +19,7 @@ from coevolve.environments.toolbox import ToolboxEnvironment
 from coevolve.errors import ConfigError
 from coevolve.evaluation.arms import load_experiment
 from coevolve.evaluation.comparison import paired_difference
+from coevolve.pool import Pool
 from small_run import PLAIN, Shelf, coevolve, command, make_policy, surroundings
 
 ARMS: dict[str, dict[str, Any]] = {"static": {"evolve.every": 0}, "CoEvolve": {}}
@@ -81,6 +82,11 @@ def test_a_killed_grid_goes_on_and_compares_its_arms(policy: Path, tmp_path: Pat
     assert "Not alike: tasks added differ" in done.stdout
     assert static["added"] is None and grown["added"]["tasks"] == 2 * grown["tasks_added"]
     assert sum(grown["added"]["share"].values()) == pytest.approx(1)
+    reached = []
+    for seed in (0, 1):
+        with Pool.read_only(out / "coevolve" / f"seed-{seed}" / "pool.db") as pool:
+            reached.append(len({call.name for task in pool for turn in task.solution for call in turn}))
+    assert grown["added"]["tools_reached"] == sum(reached) / 2 > grown["added"]["tools"]
     assert "## What the data became" in done.stdout and "## Where the time went" in done.stdout
 
 

@@ -90,16 +90,20 @@ def run_result(folder: Path) -> dict[str, Any]:
 def _added(folders: Sequence[Path]) -> dict[str, Any] | None:
     """What the data became, over all seeds: the tasks that evolutions added, all together and by step."""
     rows: list[Added] = []
+    reached = []
     for folder in folders:
         held = folder / "heldout" / "benchmark.jsonl"
         with Pool.read_only(folder / "pool.db") as pool:
-            rows += [row for row in added(pool, read(held).tasks if held.exists() else ()) if row.step > 0]
+            all_of_it = added(pool, read(held).tasks if held.exists() else ())
+        rows += [row for row in all_of_it if row.step > 0]
+        reached.append(len(frozenset[str]().union(*(row.tools for row in all_of_it))))
     if not rows:
         return None
     steps = sorted({row.step for row in rows})
     origins = Counter(row.origin for row in rows)
     return {
         **means(rows),
+        "tools_reached": mean(reached),
         "share": {origin: count / len(rows) for origin, count in sorted(origins.items())},
         "by_step": {str(step): means([row for row in rows if row.step == step]) for step in steps},
     }

@@ -36,8 +36,8 @@ class Added:
     turns: int
     calls: int
     """Length of its reference solution."""
-    tools: int
-    """Distinct tools in it."""
+    tools: frozenset[str]
+    """The names of those that it uses."""
     dependent: int
     """Arguments that were read from an earlier answer of the same solution."""
     similarity: float | None = None
@@ -72,7 +72,7 @@ def added(
                 one.kind,
                 len(task.turns),
                 sum(map(len, task.solution)),
-                len({call.name for turn in task.solution for call in turn}),
+                frozenset(call.name for turn in task.solution for call in turn),
                 dependence(task, answers, tools),
                 similarity,
                 nearest,
@@ -170,7 +170,7 @@ def means(rows: Sequence[Added]) -> dict[str, Any]:
         "tasks": len(rows),
         "turns": _mean([row.turns for row in rows]),
         "calls": _mean([row.calls for row in rows]),
-        "tools": _mean([row.tools for row in rows]),
+        "tools": _mean([len(row.tools) for row in rows]),
         "dependent": _mean([row.dependent for row in rows]),
         "with_dependence": _mean([row.dependent > 0 for row in rows]),
         "similarity": None

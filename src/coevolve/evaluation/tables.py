@@ -68,6 +68,7 @@ def _data(results: Mapping[str, Any]) -> str:
         "calls",
         "turns",
         "tools",
+        "tools reached",
         "dependent",
         "first to last evolution: calls",
         "nearest test",
@@ -86,6 +87,7 @@ def _data(results: Mapping[str, Any]) -> str:
                 f"{added['calls']:.2f}",
                 f"{added['turns']:.2f}",
                 f"{added['tools']:.2f}",
+                f"{added['tools_reached']:.0f}",
                 f"{added['with_dependence']:.0%}",
                 f"{steps[0]['calls']:.2f} → {steps[-1]['calls']:.2f}",
                 "" if near is None else f"{near['median']:.2f}, {near['decile']:.2f}, {near['largest']:.2f}",
@@ -96,8 +98,8 @@ def _data(results: Mapping[str, Any]) -> str:
     if len(rows) == 2:
         return ""
     notes = [
-        "Means over the tasks that evolutions added, all seeds. *dependent*: solutions with an argument read "
-        "from an earlier answer.",
+        "Means over the tasks that evolutions added, all seeds. *tools reached*: different ones in the whole "
+        "pool of a run. *dependent*: solutions with an argument read from an earlier answer.",
         "*nearest test*: Jaccard similarity of shingles to the nearest task of the sealed benchmark-shaped "
         "test: median, ninth decile, largest. *refused*: candidates a run that overlapped with it.",
     ]
